@@ -1,0 +1,36 @@
+#pragma once
+
+#include <torch/csrc/autograd/edge.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+/// Every difference between the LibTorch versions that Ahead supports.
+namespace ahead {
+
+/// How LibTorch holds an autograd node: std::shared_ptr in 2.11, c10::intrusive_ptr since 2.13.
+using NodePtr = decltype(torch::autograd::Edge::function);
+
+/// Makes an autograd node the way this version of LibTorch holds it.
+template <class T, class... Args>
+NodePtr make_autograd_node(Args&&... args) {
+  if constexpr (std::is_same_v<NodePtr, std::shared_ptr<torch::autograd::Node>>) {
+    return std::make_shared<T>(std::forward<Args>(args)...);
+  } else {
+    return c10::make_intrusive<T>(std::forward<Args>(args)...);
+  }
+}
+
+/// A weak reference to an autograd node, as LibTorch's accumulators are held.
+template <class T>
+std::weak_ptr<T> weak(const std::shared_ptr<T>& node) {
+  return node;
+}
+template <class T>
+c10::weak_intrusive_ptr<T> weak(const c10::intrusive_ptr<T>& node) {
+  return c10::weak_intrusive_ptr<T>(node);
+}
+
+}  // namespace ahead

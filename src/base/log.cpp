@@ -1,0 +1,20 @@
+#include "base/log.h"
+
+#include <c10/util/Exception.h>
+
+#include <mutex>
+#include <unordered_set>
+
+namespace ahead {
+
+void warn_once(const std::string& message) {
+  static std::mutex mutex;
+  static auto* said = new std::unordered_set<std::string>;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (!said->insert(message).second) return;
+  }
+  TORCH_WARN(message);
+}
+
+}  // namespace ahead
