@@ -1,0 +1,52 @@
+#pragma once
+
+#include <ATen/core/jit_type_base.h>
+#include <c10/util/ArrayRef.h>
+
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "ahead/graph.h"
+
+/// The words of the graph's text form. Printer, parser and verifier share these tables.
+namespace ahead {
+
+/// `f32`, `i64`, …, or LibTorch's own name for the rarer ones; empty for a number that is no dtype.
+std::string_view dtype_name(at::ScalarType dtype);
+std::optional<at::ScalarType> find_dtype(std::string_view name);
+
+/// A constant that is a number to the dispatcher and a word to people: `dtype.f32`,
+/// `layout.strided`, `format.channels_last`.
+struct NamedConstant {
+  c10::TypeKind kind;
+  int64_t number;
+};
+/// The two halves of the word for such a number; empty halves if there is no word.
+std::pair<std::string_view, std::string_view> name_of(NamedConstant constant);
+std::optional<NamedConstant> find_named_constant(std::string_view word);
+
+/// What there is to know about one kind of slot.
+struct SlotFacts {
+  enum class Names : uint8_t { nothing, input_position, output_position };
+
+  Slot::Kind kind;
+  std::string_view name;
+  bool on_inputs;
+  bool on_outputs;
+  Names index_names;  ///< what the slot's index counts in
+};
+const SlotFacts& facts(Slot::Kind kind);
+const SlotFacts* find_slot_kind(std::string_view name);
+
+struct TagName {
+  Tag tag;
+  std::string_view name;
+};
+/// All tags, in the order in which they are printed.
+c10::ArrayRef<TagName> tag_names();
+const TagName* find_tag(std::string_view name);
+/// The word that marks a node of the backward phase; it stands among the tags.
+inline constexpr std::string_view backward_name = "backward";
+
+}  // namespace ahead
