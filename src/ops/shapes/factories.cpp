@@ -1,0 +1,99 @@
+#include <algorithm>
+
+#include "ops/shapes/families.h"
+#include "ops/shapes/make.h"
+
+namespace ahead::ops::shapes {
+namespace {
+
+using at::Scalar;
+using at::Tensor;
+using OptionalDevice = std::optional<at::Device>;
+using OptionalLayout = std::optional<at::Layout>;
+using OptionalType = std::optional<at::ScalarType>;
+using OptionalBool = std::optional<bool>;
+
+// How many elements of a matrix lie on or below its offset-th diagonal.
+int64_t lower_triangle(int64_t rows, int64_t columns, int64_t offset) {
+  int64_t count = 0;
+  for (int64_t row = 0; row < rows; ++row) {
+    count += std::clamp<int64_t>(row + offset + 1, 0, columns);
+  }
+  return count;
+}
+
+Tensor tril_indices(int64_t rows, int64_t columns, int64_t offset, OptionalType dtype,
+                    OptionalLayout, OptionalDevice, OptionalBool) {
+  TORCH_CHECK(rows >= 0 && columns >= 0, "row and col must be non-negative, got ", rows, " and ",
+              columns);
+  return make({2, lower_triangle(rows, columns, offset)}, dtype.value_or(at::kLong));
+}
+
+Tensor triu_indices(int64_t rows, int64_t columns, int64_t offset, OptionalType dtype,
+                    OptionalLayout, OptionalDevice, OptionalBool) {
+  TORCH_CHECK(rows >= 0 && columns >= 0, "row and col must be non-negative, got ", rows, " and ",
+              columns);
+  return make({2, rows * columns - lower_triangle(rows, columns, offset - 1)},
+              dtype.value_or(at::kLong));
+}
+
+// The dtype of linspace and logspace. Whether the ends are tensors makes no difference.
+at::ScalarType space_type(bool complex_ends, OptionalType asked) {
+  const at::ScalarType real = c10::get_default_dtype_as_scalartype();
+  return asked.value_or(complex_ends ? c10::toComplexType(real) : real);
+}
+
+Tensor space(bool complex_ends, int64_t steps, OptionalType dtype) {
+  TORCH_CHECK(steps >= 0, "number of steps must be non-negative");
+  return make({steps}, space_type(complex_ends, dtype));
+}
+
+bool is_complex(const Tensor& end) {
+  return at::isComplexType(end.scalar_type());
+}
+bool is_complex(const Scalar& end) {
+  return end.isComplex();
+}
+
+template <class Start, class End>
+Tensor linspace(const Start& start, const End& end, int64_t steps, OptionalType dtype,
+                OptionalLayout, OptionalDevice, OptionalBool) {
+  return space(is_complex(start) || is_complex(end), steps, dtype);
+}
+
+template <class Start, class End>
+Tensor logspace(const Start& start, const End& end, int64_t steps, double, OptionalType dtype,
+                OptionalLayout, OptionalDevice, OptionalBool) {
+  return space(is_complex(start) || is_complex(end), steps, dtype);
+}
+
+Tensor dep_token(OptionalType dtype, OptionalLayout, OptionalDevice, OptionalBool,
+                 std::optional<at::MemoryFormat>) {
+  return make(at::IntArrayRef{}, dtype.value_or(c10::get_default_dtype_as_scalartype()));
+}
+
+void assert_true(const Tensor&) {}
+void assert_true_or_say(const Tensor&, std::string_view) {}
+
+Tensor assert_after(const Tensor&, std::string_view, const Tensor& token) {
+  return make_like(token);
+}
+
+}  // namespace
+
+void add_factory_rules(ShapeRules& rules) {
+  rules.add("tril_indices", TORCH_FN(tril_indices));
+  rules.add("triu_indices", TORCH_FN(triu_indices));
+  rules.add("linspace.Tensor_Tensor", TORCH_FN((linspace<Tensor, Tensor>)));
+  rules.add("linspace.Tensor_Scalar", TORCH_FN((linspace<Tensor, Scalar>)));
+  rules.add("linspace.Scalar_Tensor", TORCH_FN((linspace<Scalar, Tensor>)));
+  rules.add("logspace.Tensor_Tensor", TORCH_FN((logspace<Tensor, Tensor>)));
+  rules.add("logspace.Tensor_Scalar", TORCH_FN((logspace<Tensor, Scalar>)));
+  rules.add("logspace.Scalar_Tensor", TORCH_FN((logspace<Scalar, Tensor>)));
+  rules.add("_make_dep_token", TORCH_FN(dep_token));
+  rules.add("_assert_async", TORCH_FN(assert_true));
+  rules.add("_assert_async.msg", TORCH_FN(assert_true_or_say));
+  rules.add("_functional_assert_async.msg", TORCH_FN(assert_after));
+}
+
+}  // namespace ahead::ops::shapes
