@@ -1,0 +1,255 @@
+#include "trace/fake_handler.h"
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include "ahead/errors.h"
+#include "ir/signature.h"
+#include "trace/guards.h"
+#include "trace/handlers.h"
+#include "trace/in_place.h"
+#include "trace/inference.h"
+#include "trace/map_tensors.h"
+
+namespace ahead::tracing {
+namespace {
+
+/// The number behind a wrapped-number tensor, if it is of one of the types that numbers have.
+std::optional<at::Scalar> wrapped_number(const at::Tensor& tensor) {
+  if (!tensor.unsafeGetTensorImpl()->is_wrapped_number() || !tensor.is_cpu()) return std::nullopt;
+  switch (tensor.scalar_type()) {
+    case at::kDouble:
+      return at::Scalar(*tensor.const_data_ptr<double>());
+    case at::kLong:
+      return at::Scalar(*tensor.const_data_ptr<int64_t>());
+    case at::kBool:
+      return at::Scalar(*tensor.const_data_ptr<bool>());
+    case at::kComplexDouble:
+      return at::Scalar(*tensor.const_data_ptr<c10::complex<double>>());
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
+FakeHandler::FakeHandler(const c10::OperatorHandle& handle, torch::jit::Stack& stack)
+    : handle_(handle),
+      stack_(stack),
+      op_(traced_op(handle)),
+      first_(stack.size() - static_cast<size_t>(op_.num_args)) {}
+
+void FakeHandler::run() {
+  if (op_.draws_in_dimension_order && draw_in_memory_order(op_, stack_)) return;
+  BelowTracing below;
+  if (!find_tracer()) return pass_through();
+  refuse_if_data_dependent();
+  refuse_write_through_unfold();
+  take_arguments();
+  if (op_.mutates) keep_written();
+  infer_results(op_, device_, *tracer_, stack_);
+  // A number that follows from shapes alone is a constant of the program.
+  if (op_.num_returns > 0 && !op_.returns_tensors) return;
+  Node* node = record();
+  wrap_results(node);
+  if (op_.mutates) add_written(node);
+}
+
+Node* FakeHandler::record() {
+  const bool random = draws_random_numbers();
+  Node* node = tracer_->record(*op_.op, std::move(arguments_));
+  if (random) node->set(Tag::Random);
+  if (op_.effectful || op_.num_returns == 0) node->set(Tag::Effect);
+  return node;
+}
+
+bool FakeHandler::draws_random_numbers() const {
+  if (!op_.random || op_.random_if < 0) return op_.random;
+  const Argument& condition = arguments_[static_cast<size_t>(op_.random_if)];
+  if (!condition.is_constant()) return true;
+  const c10::IValue& value = condition.constant();
+  if (value.isBool()) return value.toBool();
+  return value.isScalar() ? value.toScalar().toDouble() != 0 : !value.isNone();
+}
+
+/// False for calls that are not part of the program: functionalisation checks in-place operators on
+/// plain meta tensors, and computations on constants stay constants.
+bool FakeHandler::find_tracer() {
+  bool any_tensor = false;
+  for (size_t i = first_; i < stack_.size() && tracer_ == nullptr; ++i) {
+    for_each_tensor(stack_[i], [&](const at::Tensor& tensor) {
+      any_tensor = true;
+      if (is_fake(tensor)) tracer_ = &as_fake(tensor).tracer();
+    });
+  }
+  if (tracer_ == nullptr && !any_tensor && op_.returns_tensors) tracer_ = Tracer::current();
+  if (tracer_ == nullptr) return false;
+  if (tracer_->is_closed()) {
+    throw UserError(
+        "trace", op_.op->name() +
+                     ": a tensor of a finished trace is used. It has no data; return it from the "
+                     "traced function instead of storing it.");
+  }
+  return true;
+}
+
+void FakeHandler::pass_through() {
+  if (is_in_place_trial(op_, stack_)) return try_in_place(op_, Tracer::current(), stack_);
+  handle_.callBoxed(stack_);
+}
+
+void FakeHandler::refuse_if_data_dependent() const {
+  if (op_.refusal == nullptr) return;
+  throw DataDependent("trace",
+                      op_.op->name() + ": " + op_.refusal +
+                          ". Values do not exist while tracing. Keep the decision in tensor "
+                          "operators (where, masked_fill), or outside the traced function.");
+}
+
+/// Functionalisation undoes unfold with its gradient, which forgets what no window covers.
+void FakeHandler::refuse_write_through_unfold() const {
+  if (!op_.is_unfold_backward || torch::autograd::get_current_node()) return;
+  throw Unsupported("trace",
+                    "unfold: the function writes to windows of a tensor. Write to a clone of them "
+                    "and copy it back.");
+}
+
+void FakeHandler::take_arguments() {
+  arguments_.reserve(static_cast<size_t>(op_.num_args));
+  for (size_t i = first_; i < stack_.size(); ++i) arguments_.push_back(take(stack_[i]));
+  replace_device_argument();
+}
+
+/// Returns what to record, and leaves on the stack what to infer from.
+Argument FakeHandler::take(c10::IValue& slot) {
+  if (slot.isTensor()) {
+    at::Tensor tensor = std::move(slot).toTensor();
+    Argument argument = take_tensor(tensor);
+    slot = std::move(tensor);
+    return argument;
+  }
+  if (slot.isTensorList() || slot.isOptionalTensorList()) return take_list(slot);
+  return Argument(slot);
+}
+
+Argument FakeHandler::take_tensor(at::Tensor& tensor) {
+  if (!tensor.defined()) return Argument(c10::IValue());
+  if (!is_fake(tensor)) {
+    if (auto number = wrapped_number(tensor)) {
+      if (device_from_ == DeviceFrom::Default) choose_device(tensor);
+      tensor = meta_copy(tensor);
+      return Argument(c10::IValue(*number));
+    }
+  }
+  FakeTensor& fake = is_fake(tensor) ? as_fake(tensor) : tracer_->lift_constant(tensor);
+  if (&fake.tracer() != tracer_) {
+    throw UserError("trace", op_.op->name() + ": tensors of two different traces meet.");
+  }
+  choose_device(tensor);
+  Value* value = fake.value();
+  tensor = at::Tensor(fake.meta());
+  return Argument(value);
+}
+
+Argument FakeHandler::take_list(c10::IValue& slot) {
+  Argument::List list;
+  if (slot.isTensorList()) {
+    std::vector<at::Tensor> tensors = slot.toTensorVector();
+    list.reserve(tensors.size());
+    for (at::Tensor& tensor : tensors) list.push_back(take_tensor(tensor));
+    slot = c10::IValue(std::move(tensors));
+  } else {
+    auto tensors = slot.toOptionalTensorList().copy();
+    list.reserve(tensors.size());
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      std::optional<at::Tensor> tensor = tensors.get(i);
+      at::Tensor taken = tensor ? *tensor : at::Tensor();
+      list.push_back(take_tensor(taken));
+      if (taken.defined()) tensors.set(i, taken);
+    }
+    slot = c10::IValue(std::move(tensors));
+  }
+  return Argument(std::move(list));
+}
+
+/// Results live where the operands do; a 0-dim CPU tensor goes along with any device.
+void FakeHandler::choose_device(const at::Tensor& tensor) {
+  const DeviceFrom from =
+      tensor.dim() == 0 && tensor.is_cpu() ? DeviceFrom::Scalar : DeviceFrom::Tensor;
+  if (from <= device_from_) return;
+  device_ = tensor.device();
+  device_from_ = from;
+}
+
+void FakeHandler::replace_device_argument() {
+  if (op_.pin_memory_arg >= 0)
+    stack_[first_ + static_cast<size_t>(op_.pin_memory_arg)] = c10::IValue();
+  if (op_.device_arg < 0) return;
+  c10::IValue& argument = stack_[first_ + static_cast<size_t>(op_.device_arg)];
+  if (argument.isDevice()) {
+    device_ = argument.toDevice();
+    device_from_ = DeviceFrom::Argument;
+  } else if (op_.takes_tensors) {
+    return;
+  }
+  argument = c10::IValue(at::Device(at::kMeta));
+}
+
+void FakeHandler::wrap_results(Node* node) {
+  Graph& graph = tracer_->graph();
+  auto self = c10::intrusive_ptr<Tracer>::reclaim_copy(tracer_);
+  auto describe = [&](const at::Tensor& meta) -> std::optional<TensorMeta> {
+    if (!meta.defined()) return std::nullopt;
+    TensorMeta description = TensorMeta::of(meta);
+    description.device = device_;
+    return description;
+  };
+  const size_t first_return = stack_.size() - static_cast<size_t>(op_.num_returns);
+  for (size_t return_index = 0; return_index < static_cast<size_t>(op_.num_returns);
+       ++return_index) {
+    c10::IValue& slot = stack_[first_return + return_index];
+    if (slot.isTensorList()) {
+      std::vector<at::Tensor> tensors = slot.toTensorVector();
+      std::vector<std::optional<TensorMeta>> metas;
+      metas.reserve(tensors.size());
+      for (const at::Tensor& tensor : tensors) metas.push_back(describe(tensor));
+      size_t next = node->results().size();
+      graph.add_return_list(node, std::move(metas));
+      for (at::Tensor& tensor : tensors) {
+        Value* value = node->result(next++);
+        if (value != nullptr) tensor = make_fake(std::move(tensor), device_, value, self);
+      }
+      slot = c10::IValue(std::move(tensors));
+      continue;
+    }
+    const bool is_written =
+        op_.mutates && handle_.schema().returns()[return_index].alias_info() != nullptr;
+    at::Tensor meta = slot.isTensor() && !is_written ? std::move(slot).toTensor() : at::Tensor();
+    Value* value = graph.add_return(node, describe(meta));
+    if (value != nullptr)
+      slot = make_fake(std::move(meta), device_, value, self);
+    else if (slot.isNone())
+      slot = c10::IValue(at::Tensor());
+  }
+}
+
+void FakeHandler::keep_written() {
+  for (size_t index : written_arguments(*op_.op))
+    written_.push_back(stack_[first_ + index].toTensor());
+}
+
+/// The node owns the arguments it writes to; each is one more result.
+void FakeHandler::add_written(Node* node) {
+  auto self = c10::intrusive_ptr<Tracer>::reclaim_copy(tracer_);
+  for (at::Tensor& meta : written_) {
+    TensorMeta description = TensorMeta::of(meta);
+    description.device = device_;
+    Value* value = tracer_->graph().add_return(node, std::move(description));
+    meta = make_fake(std::move(meta), device_, value, self);
+  }
+}
+
+void handle_fake(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  FakeHandler(handle, *stack).run();
+}
+
+}  // namespace ahead::tracing

@@ -1,0 +1,80 @@
+#include "trace/fake_tensor.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/DispatchKeySet.h>
+#include <c10/core/TensorOptions.h>
+
+#include "trace/tracer.h"
+
+namespace ahead::tracing {
+namespace {
+
+c10::DispatchKeySet fake_keys(const at::Tensor& meta, at::Device device) {
+  using c10::DispatchKey;
+  const DispatchKey backend = c10::computeDispatchKey(meta.scalar_type(), meta.layout(), device);
+  const c10::BackendComponent component = c10::toBackendComponent(backend);
+  c10::DispatchKeySet keys{backend, DispatchKey::Fake, DispatchKey::ADInplaceOrView};
+  // Lazy conjugation and negation are resolved above the tracer, by LibTorch's own fallbacks.
+  const c10::DispatchKeySet bits{DispatchKey::Conjugate, DispatchKey::Negative};
+  return keys | (meta.key_set() & bits) | c10::getAutogradRelatedKeySetFromBackend(component) |
+         c10::getAutocastRelatedKeySetFromBackend(component);
+}
+
+}  // namespace
+
+FakeTensor::FakeTensor(at::Tensor meta, at::Device device, Value* value,
+                       c10::intrusive_ptr<Tracer> tracer)
+    : TensorImpl(c10::Storage(meta.storage()), fake_keys(meta, device), meta.dtype()),
+      meta_(std::move(meta)),
+      value_(value),
+      tracer_(std::move(tracer)) {
+  device_opt_ = device;
+  sizes_and_strides_.set_sizes(meta_.sizes());
+  sizes_and_strides_.set_strides(meta_.strides());
+  storage_offset_ = meta_.storage_offset();
+  refresh_numel();
+  refresh_contiguous();
+}
+
+c10::intrusive_ptr<c10::TensorImpl> FakeTensor::copy(c10::VariableVersion version,
+                                                     bool allow_change) const {
+  auto copy = c10::make_intrusive<FakeTensor>(meta_, *device_opt_, value_, tracer_);
+  copy->set_version_counter(std::move(version));
+  copy->set_allow_tensor_metadata_change(allow_change);
+  return copy;
+}
+
+c10::intrusive_ptr<c10::TensorImpl> FakeTensor::shallow_copy_and_detach(
+    const c10::VariableVersion& version, bool allow_change) const {
+  return copy(version, allow_change);
+}
+
+c10::intrusive_ptr<c10::TensorImpl> FakeTensor::shallow_copy_and_detach(
+    c10::VariableVersion&& version, bool allow_change) const {
+  return copy(std::move(version), allow_change);
+}
+
+const char* FakeTensor::tensorimpl_type_name() const {
+  return "ahead::FakeTensor";
+}
+
+at::Tensor make_fake(at::Tensor meta, at::Device device, Value* value,
+                     const c10::intrusive_ptr<Tracer>& tracer) {
+  return at::Tensor(c10::make_intrusive<FakeTensor>(std::move(meta), device, value, tracer));
+}
+
+at::Tensor meta_copy(const at::Tensor& real) {
+  const size_t bytes = real.has_storage() ? real.storage().nbytes() : real.nbytes();
+  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, c10::GetAllocator(at::kMeta),
+                       /*resizable=*/true);
+  const c10::DispatchKeySet bits{c10::DispatchKey::Conjugate, c10::DispatchKey::Negative};
+  auto impl = c10::make_intrusive<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::Meta) | (real.key_set() & bits),
+      real.dtype());
+  impl->set_storage_offset(real.storage_offset());
+  impl->set_sizes_and_strides(real.sizes(), real.strides());
+  if (real.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
+  return at::Tensor(std::move(impl));
+}
+
+}  // namespace ahead::tracing

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/TensorImpl.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include "ahead/graph.h"
+
+namespace ahead::tracing {
+
+class Tracer;
+
+/// A tensor without data: it looks like one on the real device, carries a meta tensor from which
+/// shapes are inferred, and knows its value in the graph that its tracer is building.
+class FakeTensor final : public c10::TensorImpl {
+ public:
+  FakeTensor(at::Tensor meta, at::Device device, Value* value, c10::intrusive_ptr<Tracer> tracer);
+
+  const at::Tensor& meta() const { return meta_; }
+  Value* value() const { return value_; }
+  Tracer& tracer() const { return *tracer_; }
+
+  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(const c10::VariableVersion& version,
+                                                         bool allow_change) const override;
+  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(c10::VariableVersion&& version,
+                                                         bool allow_change) const override;
+
+ private:
+  const char* tensorimpl_type_name() const override;
+  c10::intrusive_ptr<TensorImpl> copy(c10::VariableVersion version, bool allow_change) const;
+
+  at::Tensor meta_;
+  Value* value_;
+  c10::intrusive_ptr<Tracer> tracer_;
+};
+
+/// True for fake tensors themselves, not for the functional wrappers around them.
+inline bool is_fake(const at::Tensor& tensor) {
+  return tensor.key_set().has(c10::DispatchKey::Fake) &&
+         !tensor.key_set().has(c10::DispatchKey::Functionalize);
+}
+
+/// True for what user code holds while tracing: a functional wrapper around a fake tensor.
+inline bool is_traced(const at::Tensor& tensor) {
+  return tensor.key_set().has(c10::DispatchKey::Functionalize);
+}
+
+/// The fake tensor behind `tensor`, for which is_fake holds.
+inline FakeTensor& as_fake(const at::Tensor& tensor) {
+  return *static_cast<FakeTensor*>(tensor.unsafeGetTensorImpl());
+}
+
+at::Tensor make_fake(at::Tensor meta, at::Device device, Value* value,
+                     const c10::intrusive_ptr<Tracer>& tracer);
+
+/// A meta tensor with the layout, the storage size and the wrapped-number flag of a real one.
+at::Tensor meta_copy(const at::Tensor& real);
+
+}  // namespace ahead::tracing

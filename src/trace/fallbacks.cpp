@@ -1,0 +1,49 @@
+#include "trace/fallbacks.h"
+
+#include <torch/library.h>
+
+#include <mutex>
+
+#include "ahead/errors.h"
+#include "trace/handlers.h"
+#include "trace/hidden_mutations.h"
+
+namespace ahead::tracing {
+namespace {
+
+void require_free(c10::DispatchKey key) {
+  if (!c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(key)) return;
+  throw UserError("trace", std::string("dispatch key ") + c10::toString(key) +
+                               ": another library (torchdistx, for example) has registered a "
+                               "fallback for it, which Ahead "
+                               "needs for tracing. Unload that library.");
+}
+
+template <auto Handler>
+torch::CppFunction boxed() {
+  return torch::CppFunction::makeFromBoxedFunction<Handler>();
+}
+
+}  // namespace
+
+void ensure_fallbacks_registered() {
+  static std::mutex mutex;
+  static torch::Library* lift = nullptr;
+  static torch::Library* fake = nullptr;
+  static torch::Library* functionalize = nullptr;
+  std::lock_guard<std::mutex> lock(mutex);
+  if (functionalize != nullptr) return;
+  require_free(c10::DispatchKey::DeferredInit);
+  require_free(c10::DispatchKey::Fake);
+  // Never unregistered: traced tensors may outlive every trace.
+  lift = new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::DeferredInit, __FILE__,
+                            __LINE__);
+  lift->fallback(boxed<&handle_lift>());
+  fake = new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::Fake, __FILE__, __LINE__);
+  fake->fallback(boxed<&handle_fake>());
+  functionalize = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::Functionalize,
+                                     __FILE__, __LINE__);
+  register_hidden_mutations(*functionalize);
+}
+
+}  // namespace ahead::tracing

@@ -1,0 +1,83 @@
+#include "trace/in_place.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/bernoulli.h>
+#include <ATen/ops/permute.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "ops/facts.h"
+#include "trace/inference.h"
+#include "trace/map_tensors.h"
+
+namespace ahead::tracing {
+namespace {
+
+size_t first_argument(const TracedOp& op, const torch::jit::Stack& stack) {
+  return stack.size() - static_cast<size_t>(op.num_args);
+}
+
+/// An in-place operator must not change the shape of its first argument; its twin tells the shape.
+void check_shape(const TracedOp& op, Tracer& tracer, const torch::jit::Stack& arguments) {
+  const Operator* twin = ops::facts(*op.op).functional;
+  if (twin == nullptr || !arguments.front().isTensor()) return;
+  if (twin->schema().arguments().size() != arguments.size()) return;
+  torch::jit::Stack stack = arguments;
+  infer_results(traced_op(twin->handle()), at::kCPU, tracer, stack);
+  const at::Tensor& self = arguments.front().toTensor();
+  const at::Tensor& result = stack.front().toTensor();
+  TORCH_CHECK(result.sizes() == self.sizes(), "output with shape ", self.sizes(),
+              " doesn't match the broadcast shape ", result.sizes());
+}
+
+}  // namespace
+
+bool is_in_place_trial(const TracedOp& op, const torch::jit::Stack& stack) {
+  if (!op.mutates) return false;
+  bool any_meta = false;
+  for_each_tensor(stack[first_argument(op, stack)],
+                  [&](const at::Tensor& tensor) { any_meta |= tensor.is_meta(); });
+  return any_meta;
+}
+
+void try_in_place(TracedOp& op, Tracer* tracer, torch::jit::Stack& stack) {
+  const size_t first = first_argument(op, stack);
+  const torch::jit::Stack arguments(stack.begin() + static_cast<ptrdiff_t>(first), stack.end());
+  try {
+    op.op->handle().callBoxed(stack);
+  } catch (const c10::Error& error) {
+    if (!is_missing_meta_kernel(error)) throw;
+    if (tracer != nullptr) check_shape(op, *tracer, arguments);
+    stack.resize(first);
+    for (int32_t i = 0; i < op.num_returns; ++i) stack.push_back(arguments.front());
+  }
+  if (tracer != nullptr) tracer->announce_in_place(op.op);
+}
+
+bool draw_in_memory_order(const TracedOp& op, torch::jit::Stack& stack) {
+  const size_t first = first_argument(op, stack);
+  const at::Tensor self = stack[first].toTensor();
+  if (!is_fake(self) || self.is_contiguous() || !self.is_non_overlapping_and_dense()) return false;
+  const Operator* trial = as_fake(self).tracer().take_announced_in_place();
+  if (trial == nullptr || trial->name() != "aten.bernoulli_.float") return false;
+
+  std::vector<int64_t> order(static_cast<size_t>(self.dim())), inverse(order.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return self.stride(a) > self.stride(b); });
+  for (size_t i = 0; i < order.size(); ++i) {
+    inverse[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  }
+  c10::impl::ExcludeDispatchKeyGuard above(
+      c10::autograd_dispatch_keyset_with_ADInplaceOrView |
+      c10::DispatchKeySet{c10::DispatchKey::DeferredInit, c10::DispatchKey::Functionalize});
+  at::Tensor drawn = at::bernoulli(at::permute(self, order), stack[first + 1].toDouble(),
+                                   stack[first + 2].toOptional<at::Generator>());
+  stack.resize(first);
+  stack.emplace_back(at::permute(drawn, inverse));
+  return true;
+}
+
+}  // namespace ahead::tracing

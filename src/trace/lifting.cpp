@@ -1,0 +1,149 @@
+#include <ATen/ExpandUtils.h>
+#include <ATen/FunctionalTensorWrapper.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "ahead/errors.h"
+#include "trace/guards.h"
+#include "trace/tracer.h"
+
+namespace ahead::tracing {
+namespace {
+
+/// Stands where the history of a tensor from outside begins. Gradients are read off its edge, or,
+/// where user code differentiates by what that tensor was made from, go on outside.
+struct Boundary final : torch::autograd::Node {
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    const auto* wanted = torch::autograd::get_current_graph_task_exec_info();
+    if (wanted != nullptr && !wanted->empty()) return std::move(gradients);
+    throw Unsupported(
+        "trace",
+        "backward(): it reaches an argument or captured tensor that is not a leaf, and would go on "
+        "outside the traced function. Detach that tensor, or call backward() outside.");
+  }
+  std::string name() const override { return "ahead::Boundary"; }
+};
+
+void check_supported(const at::Tensor& real) {
+  const char* kind = real.layout() == at::kMkldnn    ? "an MKL-DNN"
+                     : real.is_nested()              ? "a nested"
+                     : real.is_quantized()           ? "a quantized"
+                     : real.layout() != at::kStrided ? "a sparse"
+                     : !real.has_storage()           ? "an opaque"
+                                                     : nullptr;
+  if (kind == nullptr) return;
+  throw Unsupported("trace", std::string(kind) +
+                                 " tensor meets the traced function; only dense strided tensors "
+                                 "can be traced. Convert it with "
+                                 "to_dense() or dequantize(), or keep it outside.");
+}
+
+bool has_hooks(const at::Tensor& real) {
+  const auto* meta = torch::autograd::impl::get_autograd_meta(real);
+  return meta != nullptr && !meta->hooks_.empty();
+}
+
+}  // namespace
+
+const at::Tensor& Tracer::lift(const at::Tensor& real) {
+  auto known = lifted_index_.find(real.unsafeGetTensorImpl());
+  if (known != lifted_index_.end()) return lifted_[known->second].wrapper;
+  return add_lifted(real, {Slot::Kind::Captured, num_captured_++});
+}
+
+const at::Tensor& Tracer::lift_primal(const at::Tensor& real, int32_t index) {
+  auto known = lifted_index_.find(real.unsafeGetTensorImpl());
+  if (known == lifted_index_.end()) return add_lifted(real, {Slot::Kind::Primal, index});
+  // The same tensor twice: one wrapper stands for both, the second input stays unused.
+  const Lifted& first = lifted_[known->second];
+  graph_.add_input({Slot::Kind::Primal, index}, first.value->meta);
+  return first.wrapper;
+}
+
+const at::Tensor& Tracer::add_lifted(const at::Tensor& real, Slot slot) {
+  check_supported(real);
+  BelowTracing below;
+  // What is not an inference tensor outside must not become one inside, and the other way round.
+  c10::InferenceMode mode(real.is_inference());
+  Lifted lifted;
+  lifted.real = real;
+  lifted.value = graph_.add_input(slot, TensorMeta::of(real),
+                                  slot.kind == Slot::Kind::Captured ? real : at::Tensor());
+  auto self = c10::intrusive_ptr<Tracer>::reclaim_copy(this);
+  lifted.wrapper = at::functionalization::impl::to_functional_tensor(
+      make_fake(meta_copy(real), real.device(), lifted.value, self));
+  seal_storage(lifted.wrapper);
+  if (real.requires_grad()) link_gradient(lifted, slot.kind == Slot::Kind::Primal);
+  lifted_index_.emplace(real.unsafeGetTensorImpl(), lifted_.size());
+  const size_t position = lifted_.size();
+  lifted_.push_back(std::move(lifted));
+  if (real.is_leaf() && real.grad().defined()) {
+    lifted_[position].original_grad = real.grad();
+    if (lifted_[position].link != GradLink::SharedLeaf && !is_traced(real.grad())) {
+      at::Tensor grad = lift(real.grad());
+      lifted_[position].wrapper.mutable_grad() = grad;
+    }
+  }
+  return lifted_[position].wrapper;
+}
+
+void Tracer::link_gradient(Lifted& lifted, bool is_primal) {
+  namespace impl = torch::autograd::impl;
+  if (!lifted.real.is_leaf()) {
+    lifted.link = GradLink::Boundary;
+    lifted.node = make_autograd_node<Boundary>();
+    lifted.node->set_next_edges({impl::gradient_edge(lifted.real)});
+    const uint32_t output = lifted.node->add_input_metadata(lifted.wrapper);
+    impl::set_gradient_edge(lifted.wrapper, {lifted.node, output});
+    return;
+  }
+  lifted.wrapper.set_requires_grad(true);
+  // Outside hooks belong to the real variable and run outside, so it cannot be shared.
+  lifted.link = is_primal || has_hooks(lifted.real) ? GradLink::OwnLeaf : GradLink::SharedLeaf;
+  if (lifted.link == GradLink::SharedLeaf) {
+    lifted.node = impl::grad_accumulator(lifted.real);
+    impl::set_grad_accumulator(lifted.wrapper, weak(lifted.node));
+  } else {
+    lifted.node = impl::grad_accumulator(lifted.wrapper);
+  }
+}
+
+FakeTensor& Tracer::lift_constant(const at::Tensor& real) {
+  auto known = lifted_index_.find(real.unsafeGetTensorImpl());
+  if (known != lifted_index_.end()) {
+    const at::Tensor& wrapper = lifted_[known->second].wrapper;
+    at::functionalization::impl::sync(wrapper);
+    return as_fake(at::functionalization::impl::unsafeGetFunctionalWrapper(wrapper)->value());
+  }
+  at::Tensor& fake = constants_[real.unsafeGetTensorImpl()];
+  if (!fake.defined()) {
+    check_supported(real);
+    TensorMeta meta = TensorMeta::of(real);
+    meta.requires_grad = false;
+    Value* value = graph_.add_input({Slot::Kind::Captured, num_captured_++}, std::move(meta), real);
+    fake = make_fake(meta_copy(real), real.device(), value,
+                     c10::intrusive_ptr<Tracer>::reclaim_copy(this));
+  }
+  return as_fake(fake);
+}
+
+at::Tensor Tracer::make_tangent(const at::Tensor& like, int32_t output) {
+  BelowTracing below;
+  TensorMeta meta = TensorMeta::of(like);
+  meta.offset = 0;
+  meta.requires_grad = false;
+  // Laid out as at::empty_like(output) would be.
+  if (!like.is_non_overlapping_and_dense()) {
+    meta.strides = at::infer_dense_strides(like.sizes(), like.strides());
+  }
+  Value* value = graph_.add_input({Slot::Kind::Tangent, output}, meta);
+  at::Tensor shape(at::detail::empty_strided_meta(meta.sizes, meta.strides, meta.dtype));
+  at::Tensor tangent = at::functionalization::impl::to_functional_tensor(make_fake(
+      std::move(shape), meta.device, value, c10::intrusive_ptr<Tracer>::reclaim_copy(this)));
+  seal_storage(tangent);
+  return tangent;
+}
+
+}  // namespace ahead::tracing

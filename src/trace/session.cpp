@@ -1,0 +1,299 @@
+#include "trace/session.h"
+
+#include <ATen/FunctionalTensorWrapper.h>
+#include <ATen/MemoryOverlap.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <typeinfo>
+#include <unordered_set>
+
+#include "ahead/errors.h"
+#include "trace/guards.h"
+
+namespace ahead::tracing {
+namespace {
+
+namespace functional = at::functionalization::impl;
+using torch::autograd::Edge;
+using torch::autograd::edge_list;
+
+at::FunctionalTensorWrapper& functional_wrapper(const at::Tensor& traced) {
+  return *functional::unsafeGetFunctionalWrapper(traced);
+}
+
+Value* value_of(const at::Tensor& traced) {
+  functional::sync(traced);
+  return as_fake(functional_wrapper(traced).value()).value();
+}
+
+/// Memory is read without an operator, so it is LibTorch that notices. Its two complaints:
+bool is_data_access(const c10::Error& error) {
+  if (typeid(error) != typeid(c10::Error)) return false;
+  for (const char* text :
+       {"its data is not allocated yet", "Cannot access data pointer of Tensor"}) {
+    if (error.msg().find(text) != std::string::npos) return true;
+  }
+  return false;
+}
+
+/// The one chain of views through which LibTorch's functionalisation cannot write.
+bool is_unfunctionalizable_view(const c10::Error& error) {
+  return error.msg().find("encountered a mutation on a view chain") != std::string::npos ||
+         error.msg().find("tensor being mutated that has internal overlap") != std::string::npos;
+}
+
+bool is_captured(Tracer& tracer, const Lifted& lifted) {
+  return tracer.graph().inputs()[lifted.value->index()].slot.kind == Slot::Kind::Captured;
+}
+
+}  // namespace
+
+Session::~Session() {
+  restore_grads();
+  if (!tracer_.is_closed()) tracer_.close();
+}
+
+Graph Session::run(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs) {
+  {
+    TraceScope scope(tracer_);
+    std::vector<at::Tensor> results = call(function, lift_inputs(inputs));
+    add_mutated_inputs();
+    add_results(results);
+    if (joint_) {
+      results.clear();
+      add_gradients();
+      check_not_mutated_in_backward();
+    }
+    add_accumulated_grads();
+  }
+  differentiable_.clear();
+  restore_grads();
+  drop_unused_captures();
+  return tracer_.close();
+}
+
+std::vector<at::Tensor> Session::lift_inputs(const std::vector<at::Tensor>& inputs) {
+  std::vector<at::Tensor> wrappers;
+  wrappers.reserve(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].defined()) {
+      throw UserError("trace", "argument " + std::to_string(i) +
+                                   ": it is an undefined tensor. Leave it out, or capture it.");
+    }
+    wrappers.push_back(tracer_.lift_primal(inputs[i], static_cast<int32_t>(i)));
+  }
+  return wrappers;
+}
+
+std::vector<at::Tensor> Session::call(const aot::FlatFunction& function,
+                                      std::vector<at::Tensor> inputs) {
+  try {
+    return function(inputs);
+  } catch (const c10::Error& error) {
+    if (is_unfunctionalizable_view(error)) {
+      throw Unsupported("trace",
+                        "as_strided, unfold: the function writes to a view whose elements overlap, "
+                        "or that as_strided made of another view. Write to a clone and copy it "
+                        "back.");
+    }
+    if (error.msg().find("mutating a non-functional tensor with a functional") !=
+        std::string::npos) {
+      throw Unsupported("trace",
+                        "in-place operator on lists: LibTorch cannot functionalise it when one of "
+                        "its lists is empty (_fused_adam_ without amsgrad, for example). Use the "
+                        "out-of-place operator.");
+    }
+    if (!is_data_access(error)) throw;
+    throw DataDependent("trace",
+                        "data_ptr: the values of a traced tensor are read (data_ptr, accessor, "
+                        "print or similar), but they "
+                        "do not exist while tracing. Do it outside the traced function.");
+  }
+}
+
+void Session::add_output(const at::Tensor& tensor, Slot slot) {
+  if (!tensor.defined()) return tracer_.graph().add_output(nullptr, slot);
+  const at::Tensor& traced = is_traced(tensor) ? tensor : tracer_.lift(tensor);
+  tracer_.graph().add_output(value_of(traced), slot, traced.requires_grad());
+  if (joint_ && tracer_.phase() == Phase::Forward && traced.requires_grad()) {
+    differentiable_.emplace_back(traced,
+                                 static_cast<int32_t>(tracer_.graph().outputs().size() - 1));
+  }
+}
+
+void Session::add_mutated_inputs() {
+  for (size_t i = 0; i < tracer_.lifted().size(); ++i) {
+    const Lifted& lifted = tracer_.lifted()[i];
+    at::FunctionalTensorWrapper& wrapper = functional_wrapper(lifted.wrapper);
+    if (wrapper.has_metadata_mutation() || wrapper.was_storage_changed()) {
+      throw Unsupported(
+          "trace", lifted.value->meta.str() +
+                       ": the function changes the shape or the storage of a tensor from outside "
+                       "(set_, resize_, transpose_ and the like). Work on a view instead.");
+    }
+    mutation_counts_.push_back(wrapper.mutation_counter());
+    if (!wrapper.has_data_mutation()) continue;
+    check_not_overlapping(lifted);
+    check_not_aliased(i);
+    add_output(lifted.wrapper,
+               {Slot::Kind::MutatedInput, static_cast<int32_t>(lifted.value->index())});
+  }
+}
+
+void Session::check_not_overlapping(const Lifted& mutated) {
+  if (at::has_internal_overlap(mutated.real) != at::MemOverlap::Yes) return;
+  throw Unsupported("trace", mutated.value->meta.str() +
+                                 ": the function writes to this tensor from outside, several "
+                                 "elements of which are the same memory. Clone it first.");
+}
+
+/// Two tensors from outside that share memory are traced as if they did not, which is only right as
+/// long as none of them is written to.
+void Session::check_not_aliased(size_t mutated) const {
+  const at::Tensor& real = tracer_.lifted()[mutated].real;
+  for (size_t i = 0; i < tracer_.lifted().size(); ++i) {
+    const at::Tensor& other = tracer_.lifted()[i].real;
+    if (i == mutated || !other.has_storage() || !other.is_alias_of(real)) continue;
+    throw Unsupported("trace", TensorMeta::of(real).str() +
+                                   ": the function writes to this tensor, and " +
+                                   TensorMeta::of(other).str() +
+                                   ", which it uses too, shares its memory. Pass one of them and "
+                                   "take the other as a view of it.");
+  }
+}
+
+void Session::add_results(const std::vector<at::Tensor>& results) {
+  for (size_t i = 0; i < results.size(); ++i) {
+    add_output(results[i], {Slot::Kind::Output, static_cast<int32_t>(i)});
+  }
+}
+
+void Session::add_gradients() {
+  edge_list roots, targets;
+  std::vector<at::Tensor> tangents;
+  tracer_.set_phase(Phase::Backward);
+  for (auto& [output, position] : differentiable_) {
+    roots.push_back(torch::autograd::impl::gradient_edge(output));
+    if (!roots.back().is_valid()) {
+      throw Unsupported("trace", TensorMeta::of(output).str() +
+                                     ": this result says that it requires grad, but has lost its "
+                                     "history. Clone it before changing its shape in place.");
+    }
+    tangents.push_back(tracer_.make_tangent(output, position));
+  }
+  differentiable_.clear();
+  cut_boundaries();
+  lift_unseen_leaves(roots);
+  std::vector<int32_t> positions;
+  for (const Lifted& lifted : tracer_.lifted()) {
+    if (lifted.link == GradLink::None) continue;
+    targets.emplace_back(lifted.node, 0);
+    positions.push_back(static_cast<int32_t>(lifted.value->index()));
+  }
+  if (targets.empty()) return;
+  std::vector<at::Tensor> gradients(targets.size());
+  if (!roots.empty()) {
+    gradients = torch::autograd::Engine::get_default_engine().execute(
+        roots, tangents, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/false,
+        targets);
+  }
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    add_output(gradients[i], {Slot::Kind::GradOf, positions[i]});
+  }
+}
+
+/// What lies beyond the tensors from outside is differentiated outside.
+void Session::cut_boundaries() {
+  for (const Lifted& lifted : tracer_.lifted()) {
+    if (lifted.link == GradLink::Boundary) lifted.node->set_next_edges({});
+  }
+}
+
+/// A custom autograd function may name a parameter that no operator has met yet.
+void Session::lift_unseen_leaves(const edge_list& roots) {
+  std::vector<torch::autograd::Node*> pending;
+  std::unordered_set<torch::autograd::Node*> seen;
+  auto visit = [&](const Edge& edge) {
+    if (edge.function && seen.insert(edge.function.get()).second)
+      pending.push_back(edge.function.get());
+  };
+  for (const Edge& root : roots) visit(root);
+  while (!pending.empty()) {
+    torch::autograd::Node* node = pending.back();
+    pending.pop_back();
+    if (node->next_edges().empty()) {
+      auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node);
+      if (leaf != nullptr && leaf->variable.defined() && !is_traced(leaf->variable)) {
+        tracer_.lift(leaf->variable);
+      }
+    }
+    if (!node->next_edges().empty() && node->sequence_nr() < tracer_.first_sequence()) {
+      throw Unsupported("trace", node->name() +
+                                     ": a custom autograd function takes a captured tensor that is "
+                                     "not a leaf, and its gradient would go on outside. Pass that "
+                                     "tensor as an argument, or detach it.");
+    }
+    for (const Edge& edge : node->next_edges()) visit(edge);
+  }
+}
+
+void Session::check_not_mutated_in_backward() const {
+  for (size_t i = 0; i < tracer_.lifted().size(); ++i) {
+    const Lifted& lifted = tracer_.lifted()[i];
+    const uint64_t before = i < mutation_counts_.size() ? mutation_counts_[i] : 0;
+    if (functional_wrapper(lifted.wrapper).mutation_counter() == before) continue;
+    throw Unsupported("trace", lifted.value->meta.str() +
+                                   ": the backward (a hook or a custom function) writes to a "
+                                   "tensor from outside. Move the "
+                                   "write out of the backward.");
+  }
+}
+
+/// backward() inside the function leaves new gradients on leaves.
+void Session::add_accumulated_grads() {
+  for (size_t i = 0; i < tracer_.lifted().size(); ++i) {
+    const Lifted& lifted = tracer_.lifted()[i];
+    if (!lifted.real.is_leaf()) continue;
+    const bool shared = lifted.link == GradLink::SharedLeaf;
+    const at::Tensor grad = shared ? lifted.real.grad() : lifted.wrapper.grad();
+    if (!grad.defined() || !is_traced(grad)) continue;
+    const bool unchanged = lifted.original_grad.defined() && !shared &&
+                           grad.is_same(tracer_.lift(lifted.original_grad));
+    if (unchanged) continue;
+    if (lifted.link == GradLink::OwnLeaf && is_captured(tracer_, lifted)) {
+      throw Unsupported("trace",
+                        "hook: backward() inside the function reaches a captured leaf with hooks "
+                        "of its own. Register "
+                        "the hook inside the function.");
+    }
+    add_output(grad.detach(),
+               {Slot::Kind::AccumulatedGrad, static_cast<int32_t>(lifted.value->index())});
+  }
+}
+
+void Session::restore_grads() {
+  for (const Lifted& lifted : tracer_.lifted()) {
+    if (lifted.link != GradLink::SharedLeaf) continue;
+    const at::Tensor& grad = lifted.real.grad();
+    if (grad.defined() && is_traced(grad)) lifted.real.mutable_grad() = lifted.original_grad;
+  }
+}
+
+/// Captures that only served to be looked at, such as a `.grad` nobody read.
+void Session::drop_unused_captures() {
+  Graph& graph = tracer_.graph();
+  std::unordered_set<int32_t> named;
+  for (const Graph::Output& output : graph.outputs()) {
+    const Slot::Kind kind = output.slot.kind;
+    if (kind != Slot::Kind::Output) named.insert(output.slot.index);
+  }
+  for (size_t i = graph.inputs().size(); i-- > 0;) {
+    const Graph::Input& input = graph.inputs()[i];
+    if (input.slot.kind != Slot::Kind::Captured || input.value->is_used()) continue;
+    if (named.count(static_cast<int32_t>(i)) == 0) graph.erase_input(i);
+  }
+}
+
+}  // namespace ahead::tracing

@@ -1,0 +1,41 @@
+#pragma once
+
+#include "trace/tracer.h"
+
+namespace ahead::tracing {
+
+/// Runs a function under a tracer: forward, then, if joint, the gradient of what it returned; and
+/// writes down what came out as graph outputs. Whatever happens, nothing of the trace stays behind.
+class Session {
+ public:
+  Session(Tracer& tracer, bool joint) : tracer_(tracer), joint_(joint) {}
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  Graph run(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs);
+
+ private:
+  std::vector<at::Tensor> lift_inputs(const std::vector<at::Tensor>& inputs);
+  std::vector<at::Tensor> call(const aot::FlatFunction& function, std::vector<at::Tensor> inputs);
+  void add_mutated_inputs();
+  static void check_not_overlapping(const Lifted& mutated);
+  void check_not_aliased(size_t mutated) const;
+  void add_results(const std::vector<at::Tensor>& results);
+  void add_gradients();
+  void cut_boundaries();
+  void add_accumulated_grads();
+  void lift_unseen_leaves(const torch::autograd::edge_list& roots);
+  void check_not_mutated_in_backward() const;
+  void restore_grads();
+  void drop_unused_captures();
+  void add_output(const at::Tensor& tensor, Slot slot);
+
+  Tracer& tracer_;
+  bool joint_;
+  /// The forward outputs that have a gradient, with their positions among the graph's outputs.
+  std::vector<std::pair<at::Tensor, int32_t>> differentiable_;
+  std::vector<uint64_t> mutation_counts_;
+};
+
+}  // namespace ahead::tracing

@@ -1,0 +1,77 @@
+#include "trace/traced_op.h"
+
+#include <ATen/core/enum_tag.h>
+
+#include <memory>
+
+#include "ops/facts.h"
+#include "ops/shape_rules.h"
+
+namespace ahead::tracing {
+namespace {
+
+bool holds_tensors(const c10::Type& type) {
+  if (type.kind() == c10::TypeKind::TensorType) return true;
+  for (const auto& inner : type.containedTypes()) {
+    if (holds_tensors(*inner)) return true;
+  }
+  return false;
+}
+
+bool is_device(const c10::Type& type) {
+  if (type.kind() == c10::TypeKind::DeviceObjType) return true;
+  return type.kind() == c10::TypeKind::OptionalType && is_device(*type.containedType(0));
+}
+
+std::string rule_name(const c10::OperatorName& name) {
+  constexpr size_t prefix = sizeof("aten::") - 1;
+  if (name.name.compare(0, prefix, "aten::") != 0) return "";
+  std::string text = name.name.substr(prefix);
+  return name.overload_name.empty() ? text : text + "." + name.overload_name;
+}
+
+std::unique_ptr<TracedOp> describe(const c10::OperatorHandle& handle) {
+  auto traced = std::make_unique<TracedOp>();
+  const c10::FunctionSchema& schema = handle.schema();
+  traced->op = &Operator::of(handle);
+  traced->num_args = static_cast<int32_t>(schema.arguments().size());
+  traced->num_returns = static_cast<int32_t>(schema.returns().size());
+  for (int32_t i = 0; i < traced->num_args; ++i) {
+    const c10::Argument& arg = schema.arguments()[static_cast<size_t>(i)];
+    if (is_device(*arg.type())) traced->device_arg = i;
+    if (arg.name() == "pin_memory") traced->pin_memory_arg = i;
+    if (holds_tensors(*arg.type())) traced->takes_tensors = true;
+  }
+  for (const c10::Argument& ret : schema.returns()) {
+    if (holds_tensors(*ret.type())) traced->returns_tensors = true;
+  }
+  traced->mutates = schema.is_mutable();
+  traced->keeps_layout = traced->mutates && !handle.hasTag(at::Tag::inplace_view);
+  const ops::OpFacts& facts = ops::facts(*traced->op);
+  traced->random = facts.random;
+  traced->random_if = facts.random_if;
+  traced->effectful = facts.effectful;
+  traced->pointwise = facts.op_class == ops::OpClass::Pointwise && traced->num_returns == 1;
+  traced->draws_in_dimension_order = traced->op->name() == "aten.bernoulli.p";
+  traced->is_unfold_backward = traced->op->name() == "aten.unfold_backward";
+  traced->runs_backward = traced->op->name() == "aten._backward";
+  traced->refusal = facts.data_dependent;
+  traced->rule = ops::shape_rules().find(rule_name(handle.operator_name()));
+  if (traced->rule != nullptr) {
+    traced->inference = TracedOp::Inference::Rule;
+  } else if (handle.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) {
+    traced->inference = TracedOp::Inference::MetaKernel;
+  }
+  return traced;
+}
+
+}  // namespace
+
+TracedOp& traced_op(const c10::OperatorHandle& handle) {
+  thread_local std::unordered_map<c10::OperatorHandle, std::unique_ptr<TracedOp>> known;
+  auto& entry = known[handle];
+  if (entry == nullptr) entry = describe(handle);
+  return *entry;
+}
+
+}  // namespace ahead::tracing

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <ATen/core/boxing/KernelFunction.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include "ahead/graph.h"
+
+namespace ahead::tracing {
+
+/// What the tracer must know of an operator, found out once per thread.
+struct TracedOp {
+  enum class Inference : uint8_t { Rule, MetaKernel, RealKernel };
+
+  const Operator* op = nullptr;
+  const c10::KernelFunction* rule = nullptr;
+  Inference inference = Inference::RealKernel;
+  int32_t num_args = 0;
+  int32_t num_returns = 0;
+  int32_t device_arg = -1;
+  int32_t pin_memory_arg = -1;
+  bool takes_tensors = false;
+  bool returns_tensors = false;
+  bool mutates = false;
+  bool keeps_layout = false;         ///< writes to arguments without changing their layout
+  bool is_functionalizable = false;  ///< this thread has seen to it
+  bool random = false;
+  int32_t random_if = -1;  ///< see OpFacts
+  bool effectful = false;
+  bool draws_in_dimension_order = false;  ///< see draw_in_memory_order
+  bool pointwise = false;                 ///< with one result
+  bool is_unfold_backward = false;
+  /// Runs user code through the autograd engine.
+  bool runs_backward = false;
+  /// Why it cannot be traced: its results depend on values. Null if it can.
+  const char* refusal = nullptr;
+};
+
+/// The knowledge about this operator. The reference is good for the life of the thread.
+TracedOp& traced_op(const c10::OperatorHandle& handle);
+
+}  // namespace ahead::tracing

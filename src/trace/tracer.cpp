@@ -1,0 +1,113 @@
+#include "trace/tracer.h"
+
+#include <ATen/FunctionalTensorWrapper.h>
+#include <ATen/SequenceNumber.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <typeindex>
+
+#include "ahead/errors.h"
+#include "base/intern.h"
+#include "trace/fallbacks.h"
+
+namespace ahead::tracing {
+namespace {
+
+thread_local Tracer* current_tracer = nullptr;
+
+/// Carries the tracer to the autograd engine's device threads, together with LibTorch's own state.
+struct TracerInfo : c10::DebugInfoBase {
+  explicit TracerInfo(Tracer* t) : tracer(t) {}
+  Tracer* tracer;
+};
+
+/// The name of an autograd node's class, looked up by type: composing it is slow.
+const std::string* node_name(const torch::autograd::Node& node) {
+  thread_local std::unordered_map<std::type_index, const std::string*> names;
+  const std::string*& name = names[std::type_index(typeid(node))];
+  if (name == nullptr) name = intern(node.name());
+  return name;
+}
+
+}  // namespace
+
+Tracer::Tracer(TraceOptions options)
+    : options_(options), first_sequence_(at::sequence_number::peek()) {}
+
+Tracer* Tracer::current() {
+  if (current_tracer != nullptr) return current_tracer;
+  auto* info = c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PRODUCER_INFO);
+  auto* carried = dynamic_cast<TracerInfo*>(info);
+  return carried == nullptr ? nullptr : carried->tracer;
+}
+
+Node* Tracer::record(const Operator& op, std::vector<Argument> args) {
+  Node* node = graph_.add_node(op, std::move(args));
+  node->phase = phase_;
+  if (!at::GradMode::is_enabled()) node->set(Tag::NoGrad);
+  if (autocast_) node->set(Tag::Autocast);
+  // An operator's autograd node is made before the operator runs below autograd.
+  uint64_t sequence = at::sequence_number::peek() - 1;
+  if (auto issuer = torch::autograd::get_current_node()) {
+    sequence = issuer->sequence_nr();
+    node->provenance = node_name(*issuer);
+  }
+  if (sequence != UINT64_MAX && sequence >= first_sequence_) {
+    node->sequence = static_cast<int64_t>(sequence - first_sequence_);
+  }
+  return node;
+}
+
+void Tracer::watch(const at::Tensor& tensor, const Operator& op) {
+  watched_.emplace_back(tensor.getIntrusivePtr(), &op);
+}
+
+std::vector<const Operator*> Tracer::escaped() const {
+  std::vector<const Operator*> operators;
+  for (const auto& [tensor, op] : watched_) {
+    if (tensor.use_count() != 0) operators.push_back(op);
+  }
+  return operators;
+}
+
+Graph Tracer::close() {
+  closed_ = true;
+  lifted_.clear();
+  lifted_index_.clear();
+  constants_.clear();
+  return std::move(graph_);
+}
+
+struct TraceScope::State {
+  explicit State(Tracer& tracer)
+      : info(c10::DebugInfoKind::PRODUCER_INFO, std::make_shared<TracerInfo>(&tracer)),
+        clear_autocast_cache(at::autocast::is_autocast_cache_enabled()) {}
+
+  c10::DebugInfoGuard info;
+  bool clear_autocast_cache;
+  c10::impl::IncludeDispatchKeyGuard keys{c10::DispatchKeySet{
+      c10::DispatchKey::DeferredInit, c10::DispatchKey::Functionalize, c10::DispatchKey::Fake}};
+  at::functionalization::impl::FunctionalizationReapplyViewsGuard reapply_views{true};
+};
+
+TraceScope::TraceScope(Tracer& tracer) {
+  if (current_tracer != nullptr) {
+    throw UserError("trace",
+                    "a trace was started inside a traced function. Call the inner function itself; "
+                    "it is traced along.");
+  }
+  ensure_fallbacks_registered();
+  state_ = std::make_unique<State>(tracer);
+  current_tracer = &tracer;
+}
+
+TraceScope::~TraceScope() {
+  current_tracer = nullptr;
+  // Casts of traced weights must not outlive the trace in autocast's cache.
+  if (state_->clear_autocast_cache) at::autocast::clear_cache();
+}
+
+}  // namespace ahead::tracing

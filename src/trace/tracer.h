@@ -1,0 +1,122 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <atomic>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "ahead/graph.h"
+#include "ahead/trace.h"
+#include "base/libtorch.h"
+#include "trace/fake_tensor.h"
+
+namespace ahead::tracing {
+
+/// How the autograd graph of the trace is tied to a tensor from outside it.
+enum class GradLink : uint8_t {
+  None,        ///< does not require grad
+  OwnLeaf,     ///< the wrapper is a leaf of its own
+  SharedLeaf,  ///< the wrapper shares the real leaf's accumulator: both spell the same variable
+  Boundary,    ///< not a leaf outside: its history is cut at a boundary node
+};
+
+/// A tensor from outside the trace and what stands for it inside.
+struct Lifted {
+  at::Tensor real;
+  at::Tensor wrapper;  ///< functional, fake; what user code computes with
+  Value* value = nullptr;
+  GradLink link = GradLink::None;
+  NodePtr node;              ///< the accumulator or boundary; keeps it alive
+  at::Tensor original_grad;  ///< real.grad() when it was lifted
+};
+
+/// One run of the user's code, being written down as a graph.
+///
+/// Fake tensors hold their tracer, so that it is found on any thread and outlives its trace; after
+/// close() it only serves to explain what went wrong.
+class Tracer : public c10::intrusive_ptr_target {
+ public:
+  explicit Tracer(TraceOptions options);
+
+  /// The tracer of the running trace, also on the engine's device threads; null outside of one.
+  static Tracer* current();
+
+  Graph& graph() { return graph_; }
+  const TraceOptions& options() const { return options_; }
+  Phase phase() const { return phase_; }
+  void set_phase(Phase phase) { phase_ = phase; }
+  /// Whether autocast is on where user code calls the operator now being traced.
+  void set_autocast(bool enabled) { autocast_ = enabled; }
+  bool is_closed() const { return closed_; }
+
+  /// The wrapper for a tensor from outside; made when it is met first.
+  const at::Tensor& lift(const at::Tensor& real);
+  /// The same for an argument of the traced function.
+  const at::Tensor& lift_primal(const at::Tensor& real, int32_t index);
+  /// The graph input for a tensor that turned up below autograd: one without gradient.
+  FakeTensor& lift_constant(const at::Tensor& real);
+  const std::vector<Lifted>& lifted() const { return lifted_; }
+
+  /// Functionalisation is about to call the twin of this in-place operator.
+  void announce_in_place(const Operator* op) { announced_in_place_ = op; }
+  /// The operator announced last, once; null if there is none.
+  const Operator* take_announced_in_place() { return std::exchange(announced_in_place_, nullptr); }
+
+  /// Makes a tangent for the graph output at this position.
+  at::Tensor make_tangent(const at::Tensor& like, int32_t output);
+
+  /// Adds a node in the current phase, with what is known of its surroundings.
+  Node* record(const Operator& op, std::vector<Argument> args);
+
+  /// Autograd nodes with a smaller sequence number were made before the trace began.
+  uint64_t first_sequence() const { return first_sequence_; }
+
+  /// Remembers a tensor handed to user code, to see later whether it outlived the trace.
+  void watch(const at::Tensor& tensor, const Operator& op);
+  /// The operators whose results are still alive. To be called when the trace let go of its own.
+  std::vector<const Operator*> escaped() const;
+
+  /// Ends the trace and gives the graph away.
+  Graph close();
+
+  struct Counts {
+    uint64_t rule_calls = 0;
+    uint64_t meta_calls = 0;
+    uint64_t real_kernel_calls = 0;
+  } counts;
+
+ private:
+  const at::Tensor& add_lifted(const at::Tensor& real, Slot slot);
+  void link_gradient(Lifted& lifted, bool is_primal);
+
+  Graph graph_;
+  TraceOptions options_;
+  Phase phase_ = Phase::Forward;
+  bool autocast_ = false;
+  const Operator* announced_in_place_ = nullptr;
+  std::atomic<bool> closed_ = false;
+  int32_t num_captured_ = 0;
+  uint64_t first_sequence_;
+  std::vector<Lifted> lifted_;
+  std::unordered_map<const c10::TensorImpl*, size_t> lifted_index_;
+  std::unordered_map<const c10::TensorImpl*, at::Tensor> constants_;
+  std::vector<std::pair<c10::weak_intrusive_ptr<c10::TensorImpl>, const Operator*>> watched_;
+};
+
+/// Makes a tracer current, puts the tracing keys into effect, and undoes both at the end.
+class TraceScope {
+ public:
+  explicit TraceScope(Tracer& tracer);
+  ~TraceScope();
+  TraceScope(const TraceScope&) = delete;
+  TraceScope& operator=(const TraceScope&) = delete;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ahead::tracing

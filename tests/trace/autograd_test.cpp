@@ -1,0 +1,249 @@
+#include "support/like_eager.h"
+
+#include <gtest/gtest.h>
+
+namespace {
+
+using at::Tensor;
+using Tensors = std::vector<at::Tensor>;
+using Kind = ahead::Slot::Kind;
+using torch::autograd::AutogradContext;
+
+Tensor leaf(at::IntArrayRef sizes, uint64_t seed = 0) {
+  torch::manual_seed(seed);
+  return torch::randn(sizes).requires_grad_();
+}
+
+/// Scales, but its gradient is deliberately not that of scaling: only its own backward gives it.
+struct Odd : torch::autograd::Function<Odd> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& w) {
+    context->save_for_backward({x, w});
+    return x * w;
+  }
+  static Tensors backward(AutogradContext* context, Tensors gradients) {
+    auto saved = context->get_saved_variables();
+    return {gradients[0] * saved[1] * 5,
+            (gradients[0] * saved[0] * 7).sum_to_size(saved[1].sizes())};
+  }
+};
+
+/// Takes a parameter that its forward never computes with.
+struct OnlyInBackward : torch::autograd::Function<OnlyInBackward> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& w) {
+    context->save_for_backward({w});
+    return x.sin();
+  }
+  static Tensors backward(AutogradContext* context, Tensors gradients) {
+    Tensor w = context->get_saved_variables()[0];
+    return {gradients[0] * 2, w * gradients[0].sum()};
+  }
+};
+
+TEST(Autograd, CustomFunctionOfArguments) {
+  auto graph = expect_like_eager([] {
+    return Scene{[](const Tensors& in) { return Tensors{Odd::apply(in[0], in[1]).exp()}; },
+                 {leaf({2, 3}), leaf({3}, 1)},
+                 {},
+                 {}};
+  });
+  EXPECT_GT(graph.num_nodes(), 4u);
+}
+
+TEST(Autograd, CustomFunctionOfACapturedParameter) {
+  expect_like_eager([] {
+    Tensor w = leaf({3}, 1);
+    return Scene{
+        [w](const Tensors& in) { return Tensors{Odd::apply(in[0], w)}; }, {leaf({2, 3})}, {w}, {}};
+  });
+}
+
+TEST(Autograd, CustomFunctionOfAParameterUsedOnlyInItsBackward) {
+  expect_like_eager([] {
+    Tensor w = leaf({3}, 1);
+    return Scene{[w](const Tensors& in) { return Tensors{OnlyInBackward::apply(in[0], w)}; },
+                 {leaf({2, 3})},
+                 {w},
+                 {}};
+  });
+}
+
+TEST(Autograd, DetachAndNoGrad) {
+  expect_like_eager([] {
+    return Scene{[](const Tensors& in) {
+                   Tensor y;
+                   {
+                     torch::NoGradGuard no_grad;
+                     y = in[0].exp();
+                   }
+                   Tensor z = in[0].detach() * y;
+                   return Tensors{z, in[0] * z, y};
+                 },
+                 {leaf({3})},
+                 {},
+                 {}};
+  });
+}
+
+TEST(Autograd, HookOnAnIntermediate) {
+  expect_like_eager([] {
+    Tensor scale = torch::full({3}, 4.0);
+    return Scene{[scale](const Tensors& in) {
+                   Tensor y = in[0].sin();
+                   y.register_hook([scale](const Tensor& grad) { return grad * scale; });
+                   return Tensors{y.exp()};
+                 },
+                 {leaf({3})},
+                 {scale},
+                 {}};
+  });
+}
+
+TEST(Autograd, GradInsideWithRespectToAnArgument) {
+  expect_like_eager([] {
+    return Scene{[](const Tensors& in) {
+                   Tensor y = in[0].pow(4).sum();
+                   Tensor g = torch::autograd::grad({y}, {in[0]}, {}, true, true)[0];
+                   Tensor h = torch::autograd::grad({g.sum()}, {in[0]}, {}, true, true)[0];
+                   return Tensors{(h * in[0]).sum(), g};
+                 },
+                 {leaf({3})},
+                 {},
+                 {}};
+  });
+}
+
+TEST(Autograd, GradInsideWithRespectToACapturedParameter) {
+  expect_like_eager([] {
+    Tensor w = leaf({3}, 1);
+    return Scene{[w](const Tensors& in) {
+                   Tensor loss = (in[0] * w).sin().sum();
+                   Tensor g = torch::autograd::grad({loss}, {w}, {}, true, true)[0];
+                   return Tensors{(w - 0.1 * g).pow(2).sum()};
+                 },
+                 {leaf({3})},
+                 {w},
+                 {}};
+  });
+}
+
+TEST(Autograd, BackwardInsideSetsGradOfCapturedParameters) {
+  auto graph = expect_like_eager([] {
+    Tensor w = leaf({3}, 1);
+    return Scene{[w](const Tensors& in) {
+                   Tensor loss = (in[0] * w).sin().sum();
+                   loss.backward();
+                   return Tensors{loss.detach(), w.grad() * 2};
+                 },
+                 {torch::ones({3})},
+                 {w},
+                 {}};
+  });
+  bool accumulated = false;
+  for (const auto& output : graph.outputs())
+    accumulated |= output.slot.kind == Kind::AccumulatedGrad;
+  EXPECT_TRUE(accumulated);
+}
+
+TEST(Autograd, BackwardInsideAccumulatesIntoAnExistingGrad) {
+  expect_like_eager([] {
+    Tensor w = leaf({3}, 1);
+    w.mutable_grad() = torch::full({3}, 2.0);
+    return Scene{[w](const Tensors& in) {
+                   Tensor loss = (in[0] * w).sin().sum();
+                   loss.backward();
+                   return Tensors{loss.detach()};
+                 },
+                 {torch::ones({3})},
+                 {w},
+                 {}};
+  });
+}
+
+TEST(Autograd, BackwardInsideSetsGradOfArguments) {
+  expect_like_eager([] {
+    return Scene{[](const Tensors& in) {
+                   in[0].pow(3).sum().backward();
+                   return Tensors{in[0].grad().clone()};
+                 },
+                 {leaf({3})},
+                 {},
+                 {}};
+  });
+}
+
+TEST(Autograd, BackwardInsideThatLeavesTheFunctionIsRefused) {
+  Tensor p = leaf({3});
+  Tensor x = as_non_leaf(p);
+  try {
+    ahead::trace(
+        [](const Tensors& in) {
+          in[0].sum().backward();
+          return Tensors{};
+        },
+        {x});
+    FAIL();
+  } catch (const ahead::Unsupported& error) {
+    EXPECT_NE(std::string(error.what()).find("not a leaf"), std::string::npos) << error.what();
+  }
+  EXPECT_FALSE(p.grad().defined());
+}
+
+TEST(Autograd, HooksOnOutsideParametersStayOutside) {
+  int calls = 0;
+  Tensor w = leaf({3});
+  w.register_hook([&calls](const Tensor& grad) {
+    ++calls;
+    return grad * 100;
+  });
+  auto joint = ahead::trace_joint([w](const Tensors& in) { return Tensors{(in[0] * w).sum()}; },
+                                  {torch::ones({3})});
+  EXPECT_EQ(calls, 0);
+  auto results = ahead::interpret(joint, {torch::ones({3}), torch::ones({})});
+  EXPECT_TRUE(results.back().equal(torch::ones({3})));
+}
+
+TEST(Autograd, InferenceMode) {
+  expect_like_eager([] {
+    return Scene{[](const Tensors& in) {
+                   c10::InferenceMode mode;
+                   return Tensors{in[0].sin() * 2};
+                 },
+                 {leaf({3})},
+                 {},
+                 {}};
+  });
+}
+
+TEST(Autograd, OutputsThatAreInputsAndDuplicates) {
+  expect_like_eager([] {
+    return Scene{[](const Tensors& in) {
+                   Tensor y = in[0] * in[1];
+                   return Tensors{in[0], y, y, in[1].view({-1}), Tensor()};
+                 },
+                 {leaf({2, 2}), leaf({2, 2}, 1)},
+                 {},
+                 {}};
+  });
+}
+
+TEST(Autograd, UnusedInputsHaveNoGradient) {
+  auto graph = expect_like_eager([] {
+    return Scene{
+        [](const Tensors& in) { return Tensors{in[0] * 2}; }, {leaf({2}), leaf({3}, 1)}, {}, {}};
+  });
+  const int64_t position = graph.find_output({Kind::GradOf, 1});
+  ASSERT_GE(position, 0);
+  EXPECT_EQ(graph.outputs()[static_cast<size_t>(position)].value, nullptr);
+}
+
+TEST(Autograd, PhasesAndSequenceNumbers) {
+  auto graph =
+      ahead::trace_joint([](const Tensors& in) { return Tensors{in[0].sin().exp()}; }, {leaf({2})});
+  EXPECT_EQ(graph.first()->phase, ahead::Phase::Forward);
+  EXPECT_EQ(graph.last()->phase, ahead::Phase::Backward);
+  EXPECT_EQ(graph.last()->sequence, graph.first()->sequence);
+  ASSERT_NE(graph.last()->provenance, nullptr);
+  EXPECT_EQ(*graph.last()->provenance, "SinBackward0");
+}
+
+}  // namespace

@@ -1,0 +1,138 @@
+#include <torch/library.h>
+
+#include <gtest/gtest.h>
+
+#include "support/like_eager.h"
+
+namespace {
+
+using at::Tensor;
+using Tensors = std::vector<at::Tensor>;
+
+Tensor twice_plus(const Tensor& x, double offset) {
+  return x * 2 + offset;
+}
+Tensor twice_plus_meta(const Tensor& x, double) {
+  return at::empty_like(x);
+}
+Tensor square_no_meta(const Tensor& x) {
+  Tensor result = at::empty_like(x);
+  const float* in = x.const_data_ptr<float>();
+  float* out = result.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < x.numel(); ++i) out[i] = in[i] * in[i];
+  return result;
+}
+void scale_in_place(Tensor& x, const Tensor& by) {
+  x.mul_(by);
+}
+Tensor bump(Tensor& counter, const Tensor& x) {
+  counter.add_(1);
+  return x * counter;
+}
+
+TORCH_LIBRARY(ahead_test, m) {
+  m.def("twice_plus(Tensor x, float offset) -> Tensor");
+  m.def("square_no_meta(Tensor x) -> Tensor");
+  m.def("scale_in_place(Tensor(a!) x, Tensor by) -> ()");
+  m.def("bump(Tensor(a!) counter, Tensor x) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(ahead_test, CPU, m) {
+  m.impl("twice_plus", twice_plus);
+  m.impl("square_no_meta", square_no_meta);
+  m.impl("scale_in_place", scale_in_place);
+  m.impl("bump", bump);
+}
+TORCH_LIBRARY_IMPL(ahead_test, Meta, m) {
+  m.impl("twice_plus", twice_plus_meta);
+}
+
+template <class Signature, class... Args>
+auto call(const char* name, Args&&... args) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>().call(
+      std::forward<Args>(args)...);
+}
+
+Tensor input(at::IntArrayRef sizes = {2, 3}) {
+  torch::manual_seed(0);
+  return torch::randn(sizes);
+}
+
+TEST(CustomOp, WithAMetaKernelIsOneNode) {
+  const auto before = ahead::trace_stats().real_kernel_calls;
+  auto graph = expect_like_eager([] {
+    return Scene{
+        [](const Tensors& in) {
+          return Tensors{
+              call<Tensor(const Tensor&, double)>("ahead_test::twice_plus", in[0], 0.5).sin()};
+        },
+        {input()},
+        {},
+        {}};
+  });
+  EXPECT_EQ(count(graph, "ahead_test.twice_plus"), 1u);
+  EXPECT_EQ(ahead::trace_stats().real_kernel_calls, before);
+}
+
+TEST(CustomOp, WithoutAMetaKernelRunsItsKernelOnZeros) {
+  const auto before = ahead::trace_stats().real_kernel_calls;
+  auto graph = expect_like_eager([] {
+    return Scene{[](const Tensors& in) {
+                   return Tensors{call<Tensor(const Tensor&)>("ahead_test::square_no_meta", in[0])};
+                 },
+                 {input()},
+                 {},
+                 {}};
+  });
+  EXPECT_EQ(count(graph, "ahead_test.square_no_meta"), 1u);
+  EXPECT_EQ(ahead::trace_stats().real_kernel_calls, before + 1);
+  ahead::TraceOptions options;
+  options.allow_real_kernels = false;
+  auto function = [](const Tensors& in) {
+    return Tensors{call<Tensor(const Tensor&)>("ahead_test::square_no_meta", in[0])};
+  };
+  EXPECT_THROW(ahead::trace(function, {input()}, options), ahead::Unsupported);
+}
+
+TEST(CustomOp, ThatWritesToAnIntermediate) {
+  auto graph = expect_like_eager([] {
+    return Scene{[](const Tensors& in) {
+                   Tensor y = in[0] + 1;
+                   call<void(Tensor&, const Tensor&)>("ahead_test::scale_in_place", y, in[0]);
+                   return Tensors{y, y.view({-1})};
+                 },
+                 {input()},
+                 {},
+                 {}};
+  });
+  EXPECT_EQ(count(graph, "ahead_test.scale_in_place"), 1u);
+}
+
+TEST(CustomOp, ThatWritesToAViewOfAnInput) {
+  expect_like_eager([] {
+    return Scene{[](const Tensors& in) {
+                   Tensor row = in[0].select(0, 1);
+                   call<void(Tensor&, const Tensor&)>("ahead_test::scale_in_place", row, in[1]);
+                   return Tensors{in[0] * 2};
+                 },
+                 {input(), input({3})},
+                 {},
+                 {}};
+  });
+}
+
+TEST(CustomOp, ThatWritesToACapturedTensorAndReturnsAnother) {
+  expect_like_eager([] {
+    Tensor counter = torch::zeros({});
+    return Scene{[counter](const Tensors& in) mutable {
+                   Tensor a =
+                       call<Tensor(Tensor&, const Tensor&)>("ahead_test::bump", counter, in[0]);
+                   Tensor b = call<Tensor(Tensor&, const Tensor&)>("ahead_test::bump", counter, a);
+                   return Tensors{b};
+                 },
+                 {input()},
+                 {counter},
+                 {}};
+  });
+}
+
+}  // namespace
