@@ -1,0 +1,11 @@
+#pragma once
+
+/// Everything that a user of Ahead needs, in one include.
+
+#include "ahead/aot.h"
+#include "ahead/errors.h"
+#include "ahead/graph.h"
+#include "ahead/interpret.h"
+#include "ahead/trace.h"
+#include "ahead/tree.h"
+#include "ahead/version.h"

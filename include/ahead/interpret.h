@@ -1,0 +1,39 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <vector>
+
+#include "ahead/export.h"
+#include "ahead/graph.h"
+
+namespace ahead {
+
+/// A graph made ready to run operator by operator below autograd. The reference backend: its
+/// results are eager's, to the bit.
+///
+/// Immutable after construction; several threads may call it at once. It does not refer to the
+/// graph it was made from.
+class AHEAD_API Interpreter {
+ public:
+  struct Plan;
+
+  explicit Interpreter(const Graph& graph);
+  ~Interpreter();
+  Interpreter(Interpreter&&) noexcept;
+  Interpreter& operator=(Interpreter&&) noexcept;
+
+  /// Takes one tensor for each graph input, or for each that is not Captured; the captured tensors
+  /// are then those the graph holds. Returns one tensor for each graph output. Arguments are
+  /// stolen: each is freed after its last use.
+  std::vector<at::Tensor> operator()(std::vector<at::Tensor>&& args) const;
+
+ private:
+  std::unique_ptr<const Plan> plan_;
+};
+
+/// Runs a graph once; see Interpreter.
+AHEAD_API std::vector<at::Tensor> interpret(const Graph& graph, std::vector<at::Tensor> args);
+
+}  // namespace ahead

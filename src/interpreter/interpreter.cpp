@@ -1,0 +1,240 @@
+#include "ahead/interpret.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/stack.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <string>
+
+#include "ahead/errors.h"
+#include "interpreter/plan.h"
+
+namespace ahead {
+namespace {
+
+using Plan = Interpreter::Plan;
+using Stack = torch::jit::Stack;
+
+/// One run: a register for every value that is still needed.
+class Frame {
+ public:
+  explicit Frame(const Plan& plan)
+      : plan_(plan), registers_(static_cast<size_t>(plan.num_registers)) {
+    stack_.reserve(static_cast<size_t>(plan.max_stack));
+  }
+
+  void bind(std::vector<at::Tensor>&& args);
+  void run() {
+    for (const Plan::Call& call : plan_.calls) {
+      if (call.view != Plan::kNothing) {
+        make_view(plan_.views[static_cast<size_t>(call.view)]);
+        continue;
+      }
+      push_operands(call);
+      if (call.op == nullptr) {
+        call_sub_plan(call);
+      } else if (call.written.empty()) {
+        call.op->callBoxed(stack_);
+      } else {
+        call_mutable_op(call);
+      }
+      store_results(call);
+    }
+  }
+  std::vector<at::Tensor> results();
+
+ private:
+  at::Tensor& reg(int32_t index) { return registers_[static_cast<size_t>(index)]; }
+  void push_operands(const Plan::Call& call);
+  at::Tensor take(const Plan::Operand& operand);
+  const Plan::Operand* push_list(const Plan::Operand* operand);
+  void call_sub_plan(const Plan::Call& call);
+  void call_mutable_op(const Plan::Call& call);
+  void make_view(const Plan::View& view);
+  at::Tensor call_links(const Plan::View& view, at::Tensor source);
+  void store_results(const Plan::Call& call);
+
+  const Plan& plan_;
+  std::vector<at::Tensor> registers_;
+  Stack stack_;
+};
+
+void Frame::bind(std::vector<at::Tensor>&& args) {
+  const size_t all = plan_.parameters.size();
+  const bool with_captured = args.size() == all;
+  if (!with_captured && args.size() != static_cast<size_t>(plan_.num_free_parameters)) {
+    throw UserError("interpret", std::to_string(args.size()) + " arguments: the graph takes " +
+                                     std::to_string(plan_.num_free_parameters) + ", or " +
+                                     std::to_string(all) + " with its captured tensors.");
+  }
+  size_t next = 0;
+  for (const Plan::Parameter& parameter : plan_.parameters) {
+    const bool given = with_captured || !parameter.is_captured;
+    if (!given && !parameter.captured.defined() && parameter.reg != Plan::kNothing) {
+      throw UserError("interpret",
+                      "captured tensor: the graph was read from text and does not hold its "
+                      "captured tensors. Pass "
+                      "one tensor for every graph input.");
+    }
+    at::Tensor argument = given ? std::move(args[next++]) : parameter.captured;
+    if (parameter.reg == Plan::kNothing) continue;
+    // A few kernels ask whether a tensor requires grad; here none does.
+    if (argument.defined() && argument.requires_grad()) argument = argument.tensor_data();
+    reg(parameter.reg) = std::move(argument);
+  }
+}
+
+at::Tensor Frame::take(const Plan::Operand& operand) {
+  using Kind = Plan::Operand::Kind;
+  if (operand.kind == Kind::Move) return std::move(reg(operand.index));
+  if (operand.kind == Kind::Copy) return reg(operand.index);
+  const c10::IValue& constant = plan_.constants[static_cast<size_t>(operand.index)];
+  return constant.isNone() ? at::Tensor() : constant.toTensor();
+}
+
+const Plan::Operand* Frame::push_list(const Plan::Operand* operand) {
+  const Plan::Operand* element = operand + 1;
+  const Plan::Operand* end = element + operand->index;
+  if (operand->kind == Plan::Operand::Kind::TensorList) {
+    c10::List<at::Tensor> list;
+    list.reserve(static_cast<size_t>(operand->index));
+    for (; element != end; ++element) list.push_back(take(*element));
+    stack_.emplace_back(std::move(list));
+  } else {
+    c10::List<std::optional<at::Tensor>> list;
+    list.reserve(static_cast<size_t>(operand->index));
+    for (; element != end; ++element) {
+      at::Tensor tensor = take(*element);
+      list.push_back(tensor.defined() ? std::optional<at::Tensor>(std::move(tensor))
+                                      : std::nullopt);
+    }
+    stack_.emplace_back(std::move(list));
+  }
+  return end;
+}
+
+void Frame::push_operands(const Plan::Call& call) {
+  using Kind = Plan::Operand::Kind;
+  const Plan::Operand* operand = plan_.operands.data() + call.first_operand;
+  const Plan::Operand* end = operand + call.num_operands;
+  while (operand != end) {
+    switch (operand->kind) {
+      case Kind::Constant:
+        stack_.push_back(plan_.constants[static_cast<size_t>(operand->index)]);
+        break;
+      case Kind::Copy:
+        stack_.emplace_back(reg(operand->index));
+        break;
+      case Kind::Move:
+        stack_.emplace_back(std::move(reg(operand->index)));
+        break;
+      case Kind::TensorList:
+      case Kind::OptionalTensorList:
+        operand = push_list(operand);
+        continue;
+    }
+    ++operand;
+  }
+}
+
+void Frame::call_sub_plan(const Plan::Call& call) {
+  std::vector<at::Tensor> args;
+  args.reserve(stack_.size());
+  for (c10::IValue& value : stack_) args.push_back(std::move(value).toTensor());
+  stack_.clear();
+  for (at::Tensor& result : call.sub_plan->run(std::move(args)))
+    stack_.emplace_back(std::move(result));
+}
+
+void Frame::call_mutable_op(const Plan::Call& call) {
+  c10::SmallVector<c10::IValue, 2> written;
+  for (size_t index : call.written) written.push_back(stack_[index]);
+  call.op->callBoxed(stack_);
+  for (c10::IValue& argument : written) stack_.push_back(std::move(argument));
+}
+
+void Frame::make_view(const Plan::View& view) {
+  at::Tensor source = view.last_use ? std::move(reg(view.source)) : reg(view.source);
+  if (source.sizes() != view.source_sizes || source.strides() != view.source_strides) {
+    reg(view.result) = call_links(view, std::move(source));
+  } else if (view.is_identity) {
+    reg(view.result) = std::move(source);
+  } else {
+    auto impl = c10::make_intrusive<c10::TensorImpl>(
+        c10::TensorImpl::VIEW, c10::Storage(source.storage()), source.key_set(), source.dtype());
+    impl->set_sizes_and_strides(view.sizes, view.strides, source.storage_offset() + view.offset);
+    reg(view.result) = at::Tensor(std::move(impl));
+  }
+}
+
+at::Tensor Frame::call_links(const Plan::View& view, at::Tensor source) {
+  for (int32_t i = 0; i < view.num_links; ++i) {
+    const Plan::Call& link = plan_.links[static_cast<size_t>(view.first_link + i)];
+    stack_.emplace_back(std::move(source));
+    push_operands(link);
+    link.op->callBoxed(stack_);
+    source = std::move(stack_.back()).toTensor();
+    stack_.clear();
+  }
+  return source;
+}
+
+void Frame::store_results(const Plan::Call& call) {
+  const int32_t* length = plan_.return_lengths.data() + call.first_return;
+  const int32_t* result = plan_.results.data() + call.first_result;
+  for (c10::IValue& value : stack_) {
+    const int32_t count = *length++;
+    if (count < 0) {
+      if (*result != Plan::kNothing) reg(*result) = std::move(value).toTensor();
+      ++result;
+      continue;
+    }
+    std::vector<at::Tensor> list = std::move(value).toTensorVector();
+    for (int32_t i = 0; i < count; ++i, ++result) {
+      if (*result != Plan::kNothing) reg(*result) = std::move(list[static_cast<size_t>(i)]);
+    }
+  }
+  stack_.clear();
+}
+
+std::vector<at::Tensor> Frame::results() {
+  std::vector<at::Tensor> results;
+  results.reserve(plan_.returns.size());
+  for (const Plan::Return& ret : plan_.returns) {
+    if (ret.reg == Plan::kNothing) {
+      results.emplace_back();
+    } else if (ret.last_use) {
+      results.push_back(std::move(reg(ret.reg)));
+    } else {
+      results.push_back(reg(ret.reg));
+    }
+  }
+  return results;
+}
+
+}  // namespace
+
+std::vector<at::Tensor> Interpreter::Plan::run(std::vector<at::Tensor>&& args) const {
+  Frame frame(*this);
+  frame.bind(std::move(args));
+  frame.run();
+  return frame.results();
+}
+
+Interpreter::Interpreter(const Graph& graph) : plan_(std::make_unique<const Plan>(graph)) {}
+Interpreter::~Interpreter() = default;
+Interpreter::Interpreter(Interpreter&&) noexcept = default;
+Interpreter& Interpreter::operator=(Interpreter&&) noexcept = default;
+
+std::vector<at::Tensor> Interpreter::operator()(std::vector<at::Tensor>&& args) const {
+  // Gradients, views and casts are in the graph already.
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  c10::impl::ExcludeDispatchKeyGuard below_autocast(c10::autocast_dispatch_keyset);
+  return plan_->run(std::move(args));
+}
+
+std::vector<at::Tensor> interpret(const Graph& graph, std::vector<at::Tensor> args) {
+  return Interpreter(graph)(std::move(args));
+}
+
+}  // namespace ahead

@@ -1,0 +1,278 @@
+#include "interpreter/plan.h"
+
+#include <ATen/ScalarOps.h>
+
+#include <algorithm>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "ahead/errors.h"
+#include "ir/signature.h"
+
+namespace ahead {
+namespace {
+
+using Plan = Interpreter::Plan;
+
+bool is_tensor_type(const c10::Type& type) {
+  if (type.kind() == c10::TypeKind::TensorType) return true;
+  return type.kind() == c10::TypeKind::OptionalType && is_tensor_type(*type.containedType(0));
+}
+
+/// The element type of a list type, looking through optionals; null if it is no list.
+const c10::Type* list_element(const c10::Type& type) {
+  if (type.kind() == c10::TypeKind::OptionalType) return list_element(*type.containedType(0));
+  return type.kind() == c10::TypeKind::ListType ? type.containedType(0).get() : nullptr;
+}
+
+/// True for operators whose result is their first argument under another layout, as the other
+/// arguments alone decide.
+bool is_layout_view(const Operator& op) {
+  static const auto* operators = [] {
+    auto* set = new std::unordered_set<const Operator*>;
+    for (const char* name :
+         {"aten.t", "aten.transpose.int", "aten.permute", "aten.view", "aten._unsafe_view",
+          "aten.expand", "aten.squeeze", "aten.squeeze.dim", "aten.squeeze.dims", "aten.unsqueeze",
+          "aten.select.int", "aten.slice.Tensor", "aten.diagonal", "aten.unfold", "aten.detach",
+          "aten.alias", "aten._reshape_alias"}) {
+      set->insert(Operator::find(name));
+    }
+    return set;
+  }();
+  return operators->count(&op) != 0;
+}
+
+bool is_layout_view(const Node& node) {
+  if (!is_layout_view(node.op()) || !node.args()[0].is_value() || node.results()[0] == nullptr)
+    return false;
+  return std::none_of(node.args().begin() + 1, node.args().end(),
+                      [](const Argument& arg) { return arg.is_value() || arg.is_list(); });
+}
+
+/// The overload for tensors of an operator that takes a number. LibTorch's kernel for the number
+/// would make the same wrapped number anew at each call.
+const Operator& with_wrapped_number(const Operator& op) {
+  static const auto* overloads = [] {
+    auto* map = new std::unordered_map<const Operator*, const Operator*>;
+    for (const char* name : {"add", "sub", "mul", "div"}) {
+      const std::string base = std::string("aten.") + name;
+      map->emplace(Operator::find(base + ".Scalar"), Operator::find(base + ".Tensor"));
+    }
+    return map;
+  }();
+  auto found = overloads->find(&op);
+  return found == overloads->end() ? op : *found->second;
+}
+
+/// Translates one graph; values become registers numbered by first definition.
+class Planner {
+ public:
+  Planner(const Graph& graph, Plan& plan)
+      : graph_(graph),
+        plan_(plan),
+        registers_(graph.value_capacity(), Plan::kNothing),
+        uses_left_(graph.value_capacity(), 0),
+        view_of_(graph.value_capacity(), nullptr) {}
+
+  void run() {
+    count_uses();
+    for (const Graph::Input& input : graph_.inputs()) add_parameter(input);
+    for (const Node& node : graph_.nodes()) {
+      if (view_of_[first_result(node)] != nullptr) {
+        add_view(node);
+      } else {
+        add_call(node);
+      }
+    }
+    for (const Graph::Output& output : graph_.outputs()) add_return(output);
+  }
+
+ private:
+  /// The id of the node's first result; of no value for a node without.
+  size_t first_result(const Node& node) const {
+    const bool has_result = !node.results().empty() && node.results()[0] != nullptr;
+    return has_result ? node.results()[0]->id() : no_value_;
+  }
+
+  /// Uses by views count only where a view is needed itself, and then for the tensor it is a view
+  /// of.
+  void count_uses() {
+    no_value_ = view_of_.size();
+    view_of_.push_back(nullptr);
+    for (const Node& node : graph_.nodes()) {
+      if (is_layout_view(node)) {
+        const Value* source = node.args()[0].value();
+        const Value* root = view_of_[source->id()];
+        view_of_[node.result()->id()] = root == nullptr ? source : root;
+      } else {
+        node.for_each_operand([&](Value* value) { ++uses_left_[value->id()]; });
+      }
+    }
+    is_gradient_.resize(view_of_.size());
+    for (const Graph::Output& output : graph_.outputs()) {
+      if (output.value == nullptr) continue;
+      ++uses_left_[output.value->id()];
+      is_gradient_[output.value->id()] = output.slot.kind == Slot::Kind::GradOf;
+    }
+    for (const Node& node : graph_.nodes()) {
+      const Value* root = view_of_[first_result(node)];
+      if (root != nullptr && uses_left_[node.result()->id()] != 0) ++uses_left_[root->id()];
+    }
+  }
+
+  void add_view(const Node& node) {
+    const Value* result = node.result();
+    if (uses_left_[result->id()] == 0) return;
+    const Value* root = view_of_[result->id()];
+    Plan::View view;
+    view.source_sizes = root->meta.sizes;
+    view.source_strides = root->meta.strides;
+    view.sizes = result->meta.sizes;
+    view.strides = result->meta.strides;
+    view.offset = result->meta.offset - root->meta.offset;
+    view.is_identity = view.offset == 0 && view.sizes == view.source_sizes &&
+                       view.strides == view.source_strides && may_stand_for(*root, *result);
+    view.source = registers_[root->id()];
+    view.last_use = --uses_left_[root->id()] == 0;
+    view.result = define(result);
+    add_links(node, root, view);
+    Plan::Call call{};
+    call.view = static_cast<int32_t>(plan_.views.size());
+    plan_.views.push_back(std::move(view));
+    plan_.calls.push_back(std::move(call));
+  }
+
+  /// What the caller gave is a tensor of its own, and so is each that the caller gets; but
+  /// gradients are new in any case.
+  bool may_stand_for(const Value& root, const Value& result) const {
+    return root.producer() != nullptr && root.output_uses() == 0 &&
+           (result.output_uses() == 0 || (result.output_uses() == 1 && is_gradient_[result.id()]));
+  }
+
+  void add_links(const Node& last, const Value* root, Plan::View& view) {
+    std::vector<const Node*> chain{&last};
+    while (chain.back()->args()[0].value() != root)
+      chain.push_back(chain.back()->args()[0].value()->producer());
+    view.first_link = static_cast<int32_t>(plan_.links.size());
+    view.num_links = static_cast<int32_t>(chain.size());
+    for (auto node = chain.rbegin(); node != chain.rend(); ++node) {
+      Plan::Call link = start_call(**node);
+      add_operands(**node, link, /*first=*/1);
+      plan_.links.push_back(std::move(link));
+    }
+  }
+
+  int32_t define(const Value* value) {
+    if (value == nullptr || uses_left_[value->id()] == 0) return Plan::kNothing;
+    return registers_[value->id()] = plan_.num_registers++;
+  }
+
+  void add_parameter(const Graph::Input& input) {
+    const bool captured = input.slot.kind == Slot::Kind::Captured;
+    if (!captured) ++plan_.num_free_parameters;
+    plan_.parameters.push_back({input.captured, captured, define(input.value)});
+  }
+
+  static Plan::Call start_call(const Node& node) {
+    Plan::Call call{};
+    call.view = Plan::kNothing;
+    if (node.op().in_dispatcher()) {
+      const Operator& op = with_wrapped_number(node.op());
+      call.op = &op.handle();
+      call.written = written_arguments(op);
+    } else {
+      call.sub_plan = std::make_shared<const Plan>(*node.args().at(0).graph());
+    }
+    return call;
+  }
+
+  void add_operands(const Node& node, Plan::Call& call, size_t first) {
+    call.first_operand = static_cast<int32_t>(plan_.operands.size());
+    for (size_t i = first; i < node.args().size(); ++i) {
+      const c10::Type* type =
+          call.op == nullptr ? nullptr : call.op->schema().arguments()[i].type().get();
+      add_operand(node.args()[i], type);
+    }
+    call.num_operands = static_cast<int32_t>(plan_.operands.size()) - call.first_operand;
+    plan_.max_stack = std::max(plan_.max_stack, call.num_operands + 1);
+  }
+
+  void add_call(const Node& node) {
+    Plan::Call call = start_call(node);
+    add_operands(node, call, /*first=*/call.op == nullptr ? 1 : 0);
+    add_results(node, call);
+    plan_.calls.push_back(std::move(call));
+  }
+
+  void add_results(const Node& node, Plan::Call& call) {
+    call.first_result = static_cast<int32_t>(plan_.results.size());
+    call.num_returns = static_cast<int32_t>(node.return_lengths().size());
+    call.first_return = static_cast<int32_t>(plan_.return_lengths.size());
+    for (int32_t length : node.return_lengths()) plan_.return_lengths.push_back(length);
+    for (const Value* result : node.results()) plan_.results.push_back(define(result));
+  }
+
+  void add_operand(const Argument& argument, const c10::Type* type) {
+    if (argument.is_value()) return add_value(argument.value());
+    if (argument.is_list()) return add_list(argument.list(), *type);
+    if (argument.is_graph()) {
+      throw InternalError("interpreter",
+                          "a sub-graph is an argument of an operator that cannot take one.");
+    }
+    add_constant(argument.constant(), type);
+  }
+
+  void add_value(const Value* value) {
+    const bool last = --uses_left_[value->id()] == 0;
+    plan_.operands.push_back(
+        {last ? Plan::Operand::Kind::Move : Plan::Operand::Kind::Copy, registers_[value->id()]});
+  }
+
+  void add_list(const Argument::List& list, const c10::Type& type) {
+    const c10::Type* element = list_element(type);
+    const bool optional = element->kind() == c10::TypeKind::OptionalType;
+    plan_.operands.push_back(
+        {optional ? Plan::Operand::Kind::OptionalTensorList : Plan::Operand::Kind::TensorList,
+         static_cast<int32_t>(list.size())});
+    for (const Argument& entry : list) add_operand(entry, element);
+  }
+
+  void add_constant(c10::IValue constant, const c10::Type* type) {
+    if (type != nullptr && is_tensor_type(*type)) {
+      if (constant.isScalar()) {
+        at::Tensor number = c10::scalar_to_tensor(constant.toScalar());
+        number.unsafeGetTensorImpl()->set_wrapped_number(true);
+        constant = std::move(number);
+      } else if (constant.isNone() && type->kind() == c10::TypeKind::TensorType) {
+        constant = at::Tensor();
+      }
+    }
+    plan_.operands.push_back(
+        {Plan::Operand::Kind::Constant, static_cast<int32_t>(plan_.constants.size())});
+    plan_.constants.push_back(std::move(constant));
+  }
+
+  void add_return(const Graph::Output& output) {
+    if (output.value == nullptr) return plan_.returns.push_back({Plan::kNothing, false});
+    const bool last = --uses_left_[output.value->id()] == 0;
+    plan_.returns.push_back({registers_[output.value->id()], last});
+  }
+
+  const Graph& graph_;
+  Plan& plan_;
+  std::vector<int32_t> registers_;
+  std::vector<int32_t> uses_left_;
+  /// For each value made by layout views: the tensor it is a view of.
+  std::vector<const Value*> view_of_;
+  size_t no_value_ = 0;
+  std::vector<bool> is_gradient_;
+};
+
+}  // namespace
+
+Interpreter::Plan::Plan(const Graph& graph) {
+  Planner(graph, *this).run();
+}
+
+}  // namespace ahead

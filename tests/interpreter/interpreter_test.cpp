@@ -1,0 +1,126 @@
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "support/like_eager.h"
+#include "support/round_trip.h"
+
+namespace {
+
+using at::Tensor;
+using Tensors = std::vector<at::Tensor>;
+
+ahead::Graph parse(const std::string& text) {
+  ahead::Graph graph = ahead::Graph::parse(text);
+  expect_round_trip(graph);
+  return graph;
+}
+
+TEST(Interpreter, RunsTextWithEveryKindOfArgument) {
+  auto graph = parse(R"(graph(%x: f32[2, 3] Primal 0, %i: i64[2] Primal 1):
+  %a: f32[2, 3] = aten.mul.Tensor(%x, 2.5)
+  [%b: f32[1, 3], %c: f32[1, 3]] = aten.split.Tensor(%a, 1, 0)
+  %d: f32[2, 3] = aten.cat([%c, %b], 0)
+  %e: f32[2, 2] = aten.index.Tensor(%d, [none, %i])
+  %f: f32[2] = aten.sum.dim_IntList(%e, [1], false, none)
+  return (%f Output 0, none Output 1, %d Output 2)
+)");
+  Tensor x = torch::randn({2, 3}), i = torch::tensor({2, 0});
+  auto results = ahead::interpret(graph, {x, i});
+  Tensor d = (x * 2.5).flip(0);
+  EXPECT_TRUE(results[0].equal(d.index_select(1, i).sum(1)));
+  EXPECT_FALSE(results[1].defined());
+  EXPECT_TRUE(results[2].equal(d));
+}
+
+TEST(Interpreter, RunsSubGraphs) {
+  auto graph = parse(R"(graph(%x: f32[3] Primal 0):
+  %y: f32[3] = ahead.call(graph(%a: f32[3] Primal 0, %b: f32[3] Primal 1): {
+    %c: f32[3] = aten.mul.Tensor(%a, %b)
+    return (%c Output 0)
+  }, %x, %x)
+  %z: f32[3] = aten.sin(%y)
+  return (%z Output 0)
+)");
+  Tensor x = torch::randn({3});
+  EXPECT_TRUE(ahead::interpret(graph, {x})[0].equal((x * x).sin()));
+}
+
+TEST(Interpreter, ViewsOfOtherLayoutsThanTraced) {
+  auto function = [](const Tensors& in) {
+    Tensor v = in[0].t().unsqueeze(0).select(0, 0).narrow(1, 1, 2);
+    return Tensors{v * 2, v, in[0].t().t() + 1, in[0].detach()};
+  };
+  Tensor x = torch::randn({3, 4});
+  ahead::Interpreter run(ahead::trace(function, {x}));
+  Tensor other = torch::randn({4, 3}).t();
+  Tensor with_offset = torch::randn({5, 4}).narrow(0, 2, 3);
+  for (const Tensor& input : {x, other, with_offset}) {
+    Tensors expected = function({input}), actual = run({input});
+    for (size_t i = 0; i < expected.size(); ++i)
+      EXPECT_EQ(tensor_difference(expected[i], actual[i]), "");
+    EXPECT_TRUE(actual[1].is_alias_of(input));
+    EXPECT_TRUE(actual[3].is_alias_of(input));
+    EXPECT_FALSE(actual[3].is_same(input));
+  }
+}
+
+TEST(Interpreter, FreesValuesAfterTheirLastUse) {
+  // A chain of n values needs two at a time; a counting allocator would see more if any were kept.
+  auto function = [](const Tensors& in) {
+    Tensor y = in[0];
+    for (int i = 0; i < 20; ++i) y = y.sin();
+    return Tensors{y};
+  };
+  Tensor x = torch::randn({4});
+  ahead::Interpreter run(ahead::trace(function, {x}));
+  const size_t before = x.use_count();
+  auto results = run({x});
+  EXPECT_EQ(x.use_count(), before);
+  EXPECT_EQ(results[0].use_count(), 1u);
+  Tensors args{torch::randn({4})};
+  c10::weak_intrusive_ptr<c10::TensorImpl> stolen(args[0].getIntrusivePtr());
+  results = run(std::move(args));
+  EXPECT_TRUE(stolen.expired());
+}
+
+TEST(Interpreter, OutlivesItsGraphAndCanBeMoved) {
+  auto make = [] {
+    Tensor w = torch::full({2}, 3.0);
+    return ahead::Interpreter(
+        ahead::trace([w](const Tensors& in) { return Tensors{in[0] * w}; }, {torch::ones({2})}));
+  };
+  ahead::Interpreter run = make();
+  ahead::Interpreter moved = std::move(run);
+  EXPECT_TRUE(moved({torch::ones({2})})[0].equal(torch::full({2}, 3.0)));
+}
+
+TEST(Interpreter, SeveralThreadsAtOnce) {
+  Tensor x = torch::randn({8, 8});
+  auto function = [](const Tensors& in) { return Tensors{in[0].mm(in[0]).sin().t().sum(0)}; };
+  ahead::Interpreter run(ahead::trace(function, {x}));
+  const Tensor expected = function({x})[0];
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong = 0;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 50; ++i) wrong += run({x})[0].equal(expected) ? 0 : 1;
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(Interpreter, MakesNoAutogradHistory) {
+  Tensor w = torch::randn({3}).requires_grad_();
+  auto graph = ahead::trace([](const Tensors& in) { return Tensors{in[0] * 2}; }, {w});
+  EXPECT_FALSE(ahead::interpret(graph, {w})[0].requires_grad());
+}
+
+TEST(Interpreter, PassesOnKernelErrors) {
+  auto graph = ahead::trace([](const Tensors& in) { return Tensors{in[0].mm(in[1])}; },
+                            {torch::ones({2, 3}), torch::ones({3, 2})});
+  EXPECT_THROW(ahead::interpret(graph, {torch::ones({2, 3}), torch::ones({2, 2})}), c10::Error);
+}
+
+}  // namespace
