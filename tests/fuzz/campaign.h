@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+
+#include "fuzz/check.h"
+
+namespace ahead::fuzz {
+
+/// Checks one random program after the other and keeps count.
+class Campaign {
+ public:
+  /// Checks the program of this seed. A program that differs is shrunk, and reported as a failure
+  /// of the running test unless one with the same operations was before.
+  void run(uint64_t seed);
+
+  uint64_t programs() const { return programs_; }
+  uint64_t differing() const { return differing_; }
+  double unsupported_share() const;
+  /// One line with the counts so far.
+  std::string progress() const;
+  /// The counts and, by frequency, why programs were unsupported.
+  std::string summary() const;
+
+ private:
+  void report(const Program& program, const Verdict& verdict);
+
+  uint64_t programs_ = 0, both_throw_ = 0, unsupported_ = 0, differing_ = 0;
+  std::map<std::string, uint64_t> reasons_;
+  std::set<std::string> reported_;
+};
+
+/// If the process crashes, prints the seed it was at.
+void print_seed_on_crash();
+
+}  // namespace ahead::fuzz

@@ -1,0 +1,76 @@
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
+#include <optional>
+#include <random>
+
+#include "fuzz/campaign.h"
+
+namespace ahead::fuzz {
+namespace {
+
+constexpr uint64_t default_programs = 1400;
+constexpr double largest_unsupported_share = 0.10;
+
+std::optional<uint64_t> environment(const char* name) {
+  const char* text = std::getenv(name);
+  if (text == nullptr || *text == '\0') return std::nullopt;
+  return std::strtoull(text, nullptr, 10);
+}
+
+class Quiet : public c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
+
+class Fuzz : public testing::TestWithParam<uint64_t> {
+ protected:
+  void SetUp() override {
+    // One thread, so that sums are made in one order.
+    at::set_num_threads(1);
+    print_seed_on_crash();
+  }
+
+  Campaign campaign_;
+
+ private:
+  Quiet quiet_;
+  c10::WarningUtils::WarningHandlerGuard guard_{&quiet_};
+};
+
+using Clock = std::chrono::steady_clock;
+
+void run_for(Campaign& campaign, std::chrono::seconds duration) {
+  std::random_device device;
+  const uint64_t first = (static_cast<uint64_t>(device()) << 20) % 1'000'000'000'000;
+  const auto start = Clock::now();
+  auto next_report = start;
+  for (uint64_t i = 0; Clock::now() - start < duration; ++i) {
+    campaign.run(first + i);
+    if (Clock::now() < next_report) continue;
+    std::cout << campaign.progress() << std::endl;
+    next_report = Clock::now() + std::chrono::seconds(10);
+  }
+}
+
+}  // namespace
+
+TEST_P(Fuzz, Programs) {
+  const uint64_t part = GetParam(), parts = 2;
+  if (const auto seed = environment("AHEAD_FUZZ_SEED")) {
+    if (*seed % parts == part) campaign_.run(*seed);
+  } else if (const auto seconds = environment("AHEAD_FUZZ_SECONDS")) {
+    run_for(campaign_, std::chrono::seconds(*seconds / parts));
+  } else {
+    const uint64_t count = environment("AHEAD_FUZZ_PROGRAMS").value_or(default_programs);
+    for (uint64_t seed = part; seed < count; seed += parts) campaign_.run(seed);
+    EXPECT_LT(campaign_.unsupported_share(), largest_unsupported_share);
+  }
+  std::cout << campaign_.summary();
+}
+
+// Two parts, so that both shards of the tests have work.
+INSTANTIATE_TEST_SUITE_P(Half, Fuzz, testing::Values(0, 1));
+
+}  // namespace ahead::fuzz

@@ -1,0 +1,66 @@
+#include "fuzz/prelude.h"
+
+namespace ahead::fuzz {
+
+using torch::autograd::AutogradContext;
+
+at::Tensor ScaledTanh::forward(AutogradContext* context, const at::Tensor& input) {
+  at::Tensor result = at::tanh(input) * 2;
+  context->save_for_backward({result});
+  return result;
+}
+
+Tensors ScaledTanh::backward(AutogradContext* context, Tensors gradients) {
+  const at::Tensor result = context->get_saved_variables()[0];
+  return {gradients[0] * (result * 3 + 1)};
+}
+
+Tensors GatedProduct::forward(AutogradContext* context, const at::Tensor& left,
+                              const at::Tensor& right) {
+  const at::Tensor gate = left > 0;
+  context->save_for_backward({left, right, gate});
+  context->mark_non_differentiable({gate});
+  return {at::where(gate, left * right, right), gate};
+}
+
+Tensors GatedProduct::backward(AutogradContext* context, Tensors gradients) {
+  const Tensors saved = context->get_saved_variables();
+  const at::Tensor gated = gradients[0] * saved[2];
+  return {gated * saved[1], gradients[0] + gated * saved[0]};
+}
+
+at::Tensor indices(const at::Tensor& numbers, int64_t size) {
+  return numbers.flatten().remainder(size);
+}
+
+at::Tensor distinct(const at::Tensor& numbers, int64_t count, int64_t size) {
+  return (numbers.flatten()[0] + at::arange(count)).remainder(size);
+}
+
+at::Tensor with_double_gradient(const at::Tensor& tensor) {
+  at::Tensor result = tensor * 1;
+  if (result.requires_grad()) {
+    result.register_hook([](const at::Tensor& gradient) { return gradient * 2; });
+  }
+  return result;
+}
+
+at::Tensor with_mixed_gradient(const at::Tensor& tensor, const at::Tensor& other) {
+  at::Tensor result = tensor * 1;
+  if (result.requires_grad()) {
+    result.register_hook([value = other.detach()](const at::Tensor& gradient) {
+      return gradient + value.sum().to(gradient.scalar_type());
+    });
+  }
+  return result;
+}
+
+at::Tensor gradient_of(const at::Tensor& y, const at::Tensor& x) {
+  at::AutoGradMode grad_mode(true);
+  const at::Tensor gradient =
+      torch::autograd::grad({y.sum()}, {x}, {}, /*retain_graph=*/true, /*create_graph=*/true,
+                            /*allow_unused=*/true)[0];
+  return gradient.defined() ? gradient : at::zeros_like(x);
+}
+
+}  // namespace ahead::fuzz

@@ -1,0 +1,37 @@
+#pragma once
+
+#include "fuzz/call.h"
+#include "fuzz/input.h"
+
+/// What the text of random programs uses besides LibTorch.
+namespace ahead::fuzz {
+
+/// Tanh whose gradient is wrong on purpose, so that one sees whether it was used.
+class ScaledTanh : public torch::autograd::Function<ScaledTanh> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input);
+  static Tensors backward(torch::autograd::AutogradContext* context, Tensors gradients);
+};
+
+/// Two results, one of which has no gradient, from two inputs, one of which may need none.
+class GatedProduct : public torch::autograd::Function<GatedProduct> {
+ public:
+  static Tensors forward(torch::autograd::AutogradContext* context, const at::Tensor& left,
+                         const at::Tensor& right);
+  static Tensors backward(torch::autograd::AutogradContext* context, Tensors gradients);
+};
+
+/// Any numbers, made into indices of a dimension of this size.
+at::Tensor indices(const at::Tensor& numbers, int64_t size);
+/// The same, `count` of them, no two of them equal.
+at::Tensor distinct(const at::Tensor& numbers, int64_t count, int64_t size);
+
+/// The same numbers, with a hook that doubles the gradient.
+at::Tensor with_double_gradient(const at::Tensor& tensor);
+/// The same numbers, with a hook that adds to the gradient what another tensor says.
+at::Tensor with_mixed_gradient(const at::Tensor& tensor, const at::Tensor& other);
+
+/// The gradient of y's sum by x, itself differentiable; zeros if x is not used.
+at::Tensor gradient_of(const at::Tensor& y, const at::Tensor& x);
+
+}  // namespace ahead::fuzz
