@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""Runs the benchmarks and their peers in turns and says whether Ahead keeps its promises.
+
+    bench.py [--build FOLDER] [--rounds N] [--quick]
+
+Builds nothing; `make bench` does. Prints one table, writes out/bench.json, and returns 1 if a required
+value is missed. A round runs every C++ benchmark and every peer once, so that both sides see the same
+machine. Of traces, the least processor time of all rounds counts; of steps, the median of the ratios of
+pairs that ran one right after the other.
+"""
+
+import argparse
+import collections
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# Ahead's joint trace must be this many times faster than AOTAutograd's; None: only reported.
+TRACES = {"mlp": 200, "gpt12": 100, "resnet8": 100, "lstm": None}
+# Layers of the two models between which tracing must be linear, and how many times as long the larger
+# one may take: 16 times the layers, an eighth more for what grows with the working set.
+FEW_LAYERS, MANY_LAYERS, MOST_TIMES = 16, 256, 18
+# A step from the graph may take this share of the eager one, with as many threads as the peers use.
+STEPS = {"mlp": 0.7, "gpt12": 1.0, "resnet8": 1.0, "lstm": 1.0, "pinn": 1.0}
+STEP_THREADS = 2
+
+
+def say(text):
+    """Shows what is going on: in a line that changes on a terminal, in a line of its own elsewhere."""
+    terminal = sys.stderr.isatty()
+    print(f"\r\033[K{text}" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
+
+
+def interpreter_of_libtorch():
+    """Returns the Python whose torch package is the LibTorch that Ahead is built with."""
+    torch_dir = pathlib.Path((ROOT / ".deps" / "torch_dir").read_text().strip())
+    find = "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
+    candidates = [folder / "bin" / "python3" for folder in torch_dir.parents] + [pathlib.Path(sys.executable)]
+    for python in filter(pathlib.Path.exists, candidates):
+        found = subprocess.run([python, "-c", find], capture_output=True, text=True)
+        if found.returncode == 0 and torch_dir.samefile(found.stdout.strip()):
+            return str(python)
+    raise SystemExit(f"No Python has {torch_dir} as its torch package, so there is nothing to compare with.")
+
+
+class Peer:
+    """AOTAutograd in a process of its own, which waits for work and so does not start anew each time."""
+
+    def __init__(self, environment):
+        self.process = subprocess.Popen(
+            [interpreter_of_libtorch(), str(ROOT / "bench" / "peers" / "aot_trace.py")],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            env=environment,
+        )
+
+    def trace_ms(self, model):
+        self.process.stdin.write(model + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline().split()
+        if len(answer) != 2:
+            raise SystemExit(f"bench/peers/aot_trace.py ended without an answer for {model}.")
+        return float(answer[1])
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def run_benchmark(build, program, pattern, seconds, environment):
+    """Runs one Google Benchmark program and returns {benchmark name: its fields}."""
+    command = [
+        str(build / "bench" / program), f"--benchmark_filter={pattern}",
+        f"--benchmark_min_time={seconds}", "--benchmark_format=json",
+    ]
+    output = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+    entries = json.loads(output)["benchmarks"]
+    return {entry["name"].removesuffix("/manual_time"): entry for entry in entries}
+
+
+def measure(build, rounds, seconds, environment):
+    """Returns every sample: {name: [value of round 1, value of round 2, ...]}."""
+    samples = collections.defaultdict(list)
+    peer = Peer(environment)
+    for number in range(1, rounds + 1):
+        say(f"round {number} of {rounds}: traces")
+        for name, entry in run_benchmark(build, "bench_trace", "", seconds, environment).items():
+            samples[name].append(entry["min_ms"])
+            samples[name + "/nodes"].append(entry["nodes"])
+        for model in TRACES:
+            say(f"round {number} of {rounds}: AOTAutograd traces {model}")
+            samples["peer/" + model].append(peer.trace_ms(model))
+        say(f"round {number} of {rounds}: steps")
+        for name, entry in run_benchmark(build, "bench_interpreter", "", seconds, environment).items():
+            for field in ("eager_ms", "graph_ms", "ratio"):
+                samples[f"{name}/{field}"].append(entry[field])
+        say(f"round {number} of {rounds}: graphs")
+        for name, entry in run_benchmark(build, "bench_ir", "", seconds / 4, environment).items():
+            samples["ir/" + name].append(entry["min_ms"])
+    peer.close()
+    say("")
+    return samples
+
+
+class Row(collections.namedtuple("Row", "measure ahead other ratio required holds")):
+    """One line of the table; holds is None where nothing is required."""
+
+
+def rows_of(samples):
+    for model, required in TRACES.items():
+        ours, theirs = min(samples["trace/" + model]), min(samples["peer/" + model])
+        times = theirs / ours
+        holds = None if required is None else times >= required
+        text = "" if required is None else f"≥ {required}×"
+        yield Row(f"trace {model}, against AOTAutograd", ours, theirs, f"{times:.0f}×", text, holds)
+    for model in ("pinn",):
+        yield Row(f"trace {model}", min(samples["trace/" + model]), None, "", "", None)
+
+    few, many = (min(samples[f"trace_layers/{n}"]) for n in (FEW_LAYERS, MANY_LAYERS))
+    nodes = samples[f"trace_layers/{MANY_LAYERS}/nodes"][0]
+    yield Row(
+        f"trace {MANY_LAYERS} layers ({nodes:.0f} nodes), against {FEW_LAYERS}", many, few,
+        f"{many / few:.1f}×", f"≤ {MOST_TIMES}×", many / few <= MOST_TIMES,
+    )
+
+    for name in [name for name in samples if name.startswith("step/") and name.endswith("/ratio")]:
+        _, model, threads, _ = name.split("/")
+        threads = int(threads.removeprefix("threads:"))
+        stem = name.removesuffix("/ratio")
+        ratio = statistics.median(samples[name])
+        required = STEPS.get(model) if threads == STEP_THREADS else None
+        yield Row(
+            f"step {model}, {threads} thread{'s'[:threads - 1]}, against eager",
+            statistics.median(samples[stem + "/graph_ms"]),
+            statistics.median(samples[stem + "/eager_ms"]),
+            f"{ratio:.2f}×", "" if required is None else f"≤ {required}×",
+            None if required is None else ratio <= required,
+        )
+    for name in [name for name in samples if name.startswith("ir/")]:
+        action, graph = name.removeprefix("ir/").split("/")
+        yield Row(f"{action} {graph}", min(samples[name]), None, "", "", None)
+
+
+def print_table(rows):
+    header = Row("measure", "Ahead, ms", "other, ms", "ratio", "required", "ok?")
+    verdict = {True: "yes", False: "NO", None: ""}
+    lines = [header] + [
+        Row(
+            row.measure, f"{row.ahead:.3g}", "" if row.other is None else f"{row.other:.3g}", row.ratio,
+            row.required, verdict[row.holds],
+        )
+        for row in rows
+    ]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+    for line in lines:
+        cells = [line[0].ljust(widths[0])] + [line[i].rjust(widths[i]) for i in range(1, len(header))]
+        print("  ".join(cells).rstrip())
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Runs the benchmarks and their peers in turns.")
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="one short round, to see that all works")
+    options = parser.parse_args()
+
+    # Threads that wait must not take the processor from those that work.
+    environment = {"OMP_WAIT_POLICY": "passive", **os.environ}
+    rounds, seconds = (1, 0.05) if options.quick else (options.rounds, 0.5)
+    samples = measure(options.build, rounds, seconds, environment)
+    rows = list(rows_of(samples))
+    print_table(rows)
+
+    load, cores = os.getloadavg()[1], os.cpu_count()
+    if load > cores + 0.5:
+        print(f"The machine was busy ({load:.1f} programs on {cores} cores): steps with several threads are rough.")
+    report = {"load": load, "rounds": rounds, "samples": samples, "rows": [row._asdict() for row in rows]}
+    (ROOT / "out").mkdir(exist_ok=True)
+    (ROOT / "out" / "bench.json").write_text(json.dumps(report, indent=1, ensure_ascii=False))
+    return 1 if any(row.holds is False for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
