@@ -46,7 +46,7 @@ void add_reading_samples(SampleTable& table) {
           {{f32(3), index(3, 3)}, {f32(3, 2).transposed(), index(3, 3)}},
           [](auto& x, auto& n) { return at::repeat_interleave(x, n, 0); }, "counts");
   table.op("aten.item").reads_values().over(any, [](auto& x) {
-    return x.flatten()[0].template item<double>() >= 0 ? x.clone() : x.contiguous().clone();
+    return x.flatten()[0].item().isComplex() ? x.clone() : x.contiguous().clone();
   });
   table.op("aten.is_nonzero").reads_values().over(any, [](auto& x) {
     return at::is_nonzero(x.flatten()[0]) ? x : x.clone();
