@@ -145,7 +145,8 @@ Family reduction_family() {
   f.add(along_two_or_more, FUZZ_VALUE(at::var_mean(t[0], {n[0]}, true, n[1])));
   f.add(along(any), FUZZ_VALUE(at::max(t[0], n[0], n[1])));
   f.add(along(numeric), FUZZ_VALUE(at::min(t[0], n[0], n[1])));
-  f.add(along(floating), FUZZ_VALUE(at::median(t[0], n[0], n[1])));
+  // Eager's median reads memory nobody wrote when the dimension is expanded.
+  f.add(along(floating), FUZZ_VALUE(at::median(t[0].contiguous(), n[0], n[1])));
   f.add(along(numeric), FUZZ_VALUE(at::argmin(t[0], n[0], n[1])));
   f.add(along(any), FUZZ_VALUE(at::all(t[0], n[0], n[1])));
   f.add(along(any), FUZZ_VALUE(at::count_nonzero(t[0], at::IntArrayRef{n[0]})));
