@@ -114,9 +114,11 @@ class Deriver {
     for (int8_t index : row_->more.writes) {
       if (index >= 0) facts_.hidden_writes.push_back(static_cast<uint8_t>(index));
     }
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      if (writes(arguments[i])) facts_.writes.push_back(static_cast<uint8_t>(i));
+    }
     facts_.effectful = row_->more.effect || schema_.returns().empty() ||
-                       !facts_.hidden_writes.empty() ||
-                       std::any_of(arguments.begin(), arguments.end(), writes);
+                       !facts_.hidden_writes.empty() || !facts_.writes.empty();
   }
 
   void derive_view() {

@@ -77,6 +77,8 @@ struct OpFacts {
   /// Why, in words for `explain`.
   const char* recompute_reason = "";
 
+  /// Arguments that the operator writes, as its schema says.
+  c10::SmallVector<uint8_t, 2> writes;
   /// Arguments that the operator writes although its schema does not say so.
   c10::SmallVector<uint8_t, 2> hidden_writes;
   /// For an operator that writes arguments: the one that returns the new contents instead, after

@@ -4,6 +4,7 @@
 
 #include "ahead/errors.h"
 #include "ir/signature.h"
+#include "ops/node_facts.h"
 #include "trace/guards.h"
 #include "trace/handlers.h"
 #include "trace/in_place.h"
@@ -55,20 +56,11 @@ void FakeHandler::run() {
 }
 
 Node* FakeHandler::record() {
-  const bool random = draws_random_numbers();
+  const bool random = op_.random && ops::draws_random(*op_.op, arguments_);
   Node* node = tracer_->record(*op_.op, std::move(arguments_));
   if (random) node->set(Tag::Random);
   if (op_.effectful || op_.num_returns == 0) node->set(Tag::Effect);
   return node;
-}
-
-bool FakeHandler::draws_random_numbers() const {
-  if (!op_.random || op_.random_if < 0) return op_.random;
-  const Argument& condition = arguments_[static_cast<size_t>(op_.random_if)];
-  if (!condition.is_constant()) return true;
-  const c10::IValue& value = condition.constant();
-  if (value.isBool()) return value.toBool();
-  return value.isScalar() ? value.toScalar().toDouble() != 0 : !value.isNone();
 }
 
 /// False for calls that are not part of the program: functionalisation checks in-place operators on

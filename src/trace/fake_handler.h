@@ -22,7 +22,6 @@ class FakeHandler {
 
  private:
   Node* record();
-  bool draws_random_numbers() const;
   bool find_tracer();
   void pass_through();
   void refuse_if_data_dependent() const;

@@ -49,7 +49,6 @@ std::unique_ptr<TracedOp> describe(const c10::OperatorHandle& handle) {
   traced->keeps_layout = traced->mutates && !handle.hasTag(at::Tag::inplace_view);
   const ops::OpFacts& facts = ops::facts(*traced->op);
   traced->random = facts.random;
-  traced->random_if = facts.random_if;
   traced->effectful = facts.effectful;
   traced->pointwise = facts.op_class == ops::OpClass::Pointwise && traced->num_returns == 1;
   traced->draws_in_dimension_order = traced->op->name() == "aten.bernoulli.p";

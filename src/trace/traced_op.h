@@ -24,7 +24,6 @@ struct TracedOp {
   bool keeps_layout = false;         ///< writes to arguments without changing their layout
   bool is_functionalizable = false;  ///< this thread has seen to it
   bool random = false;
-  int32_t random_if = -1;  ///< see OpFacts
   bool effectful = false;
   bool draws_in_dimension_order = false;  ///< see draw_in_memory_order
   bool pointwise = false;                 ///< with one result

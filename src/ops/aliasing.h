@@ -1,0 +1,34 @@
+#pragma once
+
+#include <vector>
+
+#include "ahead/graph.h"
+
+namespace ahead::ops {
+
+/// Which values of one graph share memory. Good as long as the graph gets no new values; costs one
+/// pass over it.
+class Aliasing {
+ public:
+  explicit Aliasing(const Graph& graph);
+
+  /// The value that owns the memory this one is certainly a view of; the value itself if it is not
+  /// certainly a view.
+  const Value* base(const Value* value) const { return base_[value->id()]; }
+  bool is_view(const Value* value) const { return base(value) != value; }
+  /// The same number for two values whenever they may share memory.
+  uint32_t group(const Value* value) const;
+
+ private:
+  void add_node(const Node& node);
+  void add_written(const Node& node);
+  void join(const Value* a, const Value* b);
+
+  std::vector<const Value*> base_;  ///< by Value::id()
+  mutable std::vector<uint32_t> parent_;
+};
+
+/// Whether all results of the node are views of its first argument: to make them moves no data.
+bool is_view(const Node& node);
+
+}  // namespace ahead::ops

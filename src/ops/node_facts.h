@@ -1,0 +1,22 @@
+#pragma once
+
+#include <vector>
+
+#include "ahead/graph.h"
+
+/// What the facts about an operator mean for one call of it.
+namespace ahead::ops {
+
+/// Whether a call with these arguments draws random numbers.
+bool draws_random(const Operator& op, const std::vector<Argument>& args);
+
+/// Whether the node, or one in its sub-graph, draws random numbers.
+bool is_random(const Node& node);
+/// Whether the node, or one in its sub-graph, does more than compute its results.
+bool has_effect(const Node& node);
+/// Whether the node must run exactly once, and in order with all others of which this holds.
+bool is_ordered(const Node& node);
+/// Whether the results are memory that nobody has written to.
+bool is_uninitialised(const Node& node);
+
+}  // namespace ahead::ops
