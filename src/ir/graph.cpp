@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ahead/errors.h"
+#include "ir/copy.h"
 #include "ir/names.h"
 #include "ir/slots.h"
 
@@ -15,17 +16,6 @@ int64_t find_slot(const Entries& entries, Slot slot) {
   auto found =
       std::find_if(entries.begin(), entries.end(), [&](const auto& e) { return e.slot == slot; });
   return found == entries.end() ? -1 : found - entries.begin();
-}
-
-/// Rewrites every value in an argument through `map`.
-template <class Map>
-Argument map_values(const Argument& argument, Map&& map) {
-  if (argument.is_value()) return Argument(map(argument.value()));
-  if (!argument.is_list()) return argument;
-  Argument::List list;
-  list.reserve(argument.list().size());
-  for (const Argument& element : argument.list()) list.push_back(map_values(element, map));
-  return Argument(std::move(list));
 }
 
 bool names(const Slot& slot, SlotFacts::Names what, size_t position) {
@@ -59,31 +49,11 @@ void require_values(const Operator& op, const Argument& argument) {
 }  // namespace
 
 Graph::Graph(const Graph& other) {
-  std::vector<Value*> copies(other.value_capacity(), nullptr);
+  ValueMap copies(other.value_capacity(), nullptr);
   for (const Input& input : other.inputs_) {
     copies[input.value->id()] = add_input(input.slot, input.value->meta, input.captured);
   }
-  for (const Node& node : other.nodes()) {
-    std::vector<Argument> args;
-    args.reserve(node.args().size());
-    for (const Argument& arg : node.args()) {
-      args.push_back(map_values(arg, [&](Value* value) { return copies[value->id()]; }));
-    }
-    Node* copy = add_node(node.op(), std::move(args));
-    copy->phase = node.phase;
-    copy->sequence = node.sequence;
-    copy->provenance = node.provenance;
-    copy->tags_ = node.tags_;
-    copy->return_lengths_ = node.return_lengths_;
-    for (Value* result : node.results()) {
-      Value* value = nullptr;
-      if (result != nullptr) {
-        value = new_value(result->meta, copy, copy->results_.size());
-        copies[result->id()] = value;
-      }
-      copy->results_.push_back(value);
-    }
-  }
+  for (const Node& node : other.nodes()) copy_node(*this, node, copies);
   for (const Output& output : other.outputs_) {
     add_output(output.value == nullptr ? nullptr : copies[output.value->id()], output.slot,
                output.requires_grad);
