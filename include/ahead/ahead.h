@@ -6,6 +6,7 @@
 #include "ahead/errors.h"
 #include "ahead/graph.h"
 #include "ahead/interpret.h"
+#include "ahead/partition.h"
 #include "ahead/trace.h"
 #include "ahead/tree.h"
 #include "ahead/version.h"

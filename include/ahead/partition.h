@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ahead/export.h"
+#include "ahead/graph.h"
+
+namespace ahead {
+
+/// One value that the forward graph hands to the backward graph.
+struct SavedValue {
+  /// The forward graph's input that is saved; -1 if an intermediate is.
+  int64_t input = -1;
+  /// A forward output before the Saved ones that is the very same value; -1 if there is none.
+  int64_t output = -1;
+  /// The forward makes a copy, because the original shares memory with an input that is overwritten
+  /// once the forward has run. `input` is then -1.
+  bool copied = false;
+  /// No input and no other forward output shares its memory, so a backend may overwrite it in a
+  /// backward that runs only once.
+  bool owned = false;
+  /// What keeping it costs; 0 for inputs that are alive anyway: captured and static ones.
+  int64_t bytes = 0;
+  std::string reason;
+};
+
+/// What a partitioner decided about one result of the joint graph's forward part.
+struct PartitionDecision {
+  /// The node that makes the value, as it stands in the joint graph's text.
+  std::string node;
+  bool saved = false;  ///< else computed again in the backward
+  int64_t bytes = 0;
+  std::string reason;
+};
+
+/// A joint graph cut in two. Running `forward` and then `backward` gives the joint graph's results
+/// to the bit.
+///
+/// `forward` takes all inputs of the joint graph but the tangents, in their order and slots. It
+/// returns all outputs of the joint graph but the gradients, in their order and slots, then Saved 0
+/// to n-1.
+///
+/// `backward` takes Saved 0 to n-1, then the tangents in the joint graph's order. It returns the
+/// gradients. There GradOf p names position p among the inputs of `forward`, and Tangent p position
+/// p among its outputs. A node of the forward phase in it is one that is computed again.
+///
+/// The caller owes the backward that saved tensors have not changed since. A saved input or output
+/// is the user's tensor as well, so it needs a version check. Inputs named by MutatedInput may be
+/// overwritten at once: nothing that shares memory with them is saved.
+struct AHEAD_API PartitionedGraphs {
+  Graph forward;
+  Graph backward;
+  std::vector<SavedValue> saved;
+  std::vector<PartitionDecision> decisions;
+
+  /// The sum of SavedValue::bytes.
+  int64_t saved_bytes() const;
+  /// A line for each decision, with its reason.
+  std::string explain() const;
+};
+
+/// How a joint graph is cut in two.
+using PartitionFunction = std::function<PartitionedGraphs(const JointGraph&)>;
+
+/// Cuts where the phases meet: saves what the backward phase takes from the forward phase, as
+/// eager does. Only views are made again, and what is tagged MustRecompute.
+///
+/// Throws Unsupported if an output that belongs to the forward depends on a tangent.
+AHEAD_API PartitionedGraphs partition_default(const JointGraph& joint);
+
+}  // namespace ahead

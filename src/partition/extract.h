@@ -1,0 +1,45 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ahead/partition.h"
+#include "ops/aliasing.h"
+#include "partition/roles.h"
+
+namespace ahead::partition {
+
+/// A joint graph with what every partitioner asks about it. Everything about nodes is in their
+/// order.
+struct JointFacts {
+  explicit JointFacts(const Graph& joint);
+
+  const Graph& graph;
+  std::vector<const Node*> nodes;
+  std::vector<Role> roles;
+  ops::Aliasing aliasing;
+  /// Whether the value may share memory with an input that is overwritten after the forward; by
+  /// Value::id().
+  std::vector<bool> overwritten;
+  /// The position of the node that makes the value, or -1 for inputs; by Value::id().
+  std::vector<int32_t> producer;
+};
+
+/// What a partitioner decided about one node.
+struct Verdict {
+  /// Should the backward need a result of the node, then it computes it there; else it is saved.
+  bool compute_in_backward = false;
+  const char* reason = "";
+};
+
+/// Cuts a joint graph in two along the verdicts, which are in the order of the nodes. A node that
+/// must be in one half is put there whatever its verdict. `is_static` says of each input of the
+/// joint graph whether saving it is free.
+PartitionedGraphs extract(const JointFacts& joint, const std::vector<Verdict>& verdicts,
+                          const std::vector<bool>& is_static);
+
+/// The inputs of a joint graph that stay alive whoever saves them: captured tensors and those at
+/// the given positions.
+std::vector<bool> find_static_inputs(const Graph& joint, const std::vector<int64_t>& positions);
+
+}  // namespace ahead::partition

@@ -1,0 +1,124 @@
+#include "partition/roles.h"
+
+#include "ahead/errors.h"
+#include "ops/node_facts.h"
+
+namespace ahead::partition {
+namespace {
+
+class RoleFinder {
+ public:
+  explicit RoleFinder(const Graph& joint) : joint_(joint) {
+    for (Node& node : joint.nodes()) nodes_.push_back(&node);
+    roles_.resize(nodes_.size());
+    for (const Node* node : nodes_) ordered_.push_back(ops::is_ordered(*node));
+  }
+
+  std::vector<Role> run() {
+    find_forward();
+    find_backward();
+    find_what_serves_backward();
+    return std::move(roles_);
+  }
+
+ private:
+  using Marks = std::vector<bool>;  // by Value::id()
+
+  static bool any_result(const Node& node, const Marks& marks) {
+    for (const Value* result : node.results()) {
+      if (result != nullptr && marks[result->id()]) return true;
+    }
+    return false;
+  }
+
+  Marks marks_of_outputs(bool forward) const {
+    Marks marks(joint_.value_capacity());
+    for (const Graph::Output& output : joint_.outputs()) {
+      if (output.value != nullptr && is_forward_output(output) == forward)
+        marks[output.value->id()] = true;
+    }
+    return marks;
+  }
+
+  void find_forward() {
+    Marks needed = marks_of_outputs(/*forward=*/true);
+    bool later_one_is_in_forward = false;
+    for (size_t i = nodes_.size(); i-- > 0;) {
+      const Node& node = *nodes_[i];
+      Role& role = roles_[i];
+      role.in_forward = any_result(node, needed) || node.has(Tag::MustBeInForward);
+      if (ordered_[i]) {
+        role.in_forward |= later_one_is_in_forward ||
+                           (node.phase == Phase::Forward && !node.has(Tag::MustBeInBackward));
+        later_one_is_in_forward |= role.in_forward;
+      }
+      if (!role.in_forward) continue;
+      node.for_each_operand([&](const Value* value) { needed[value->id()] = true; });
+    }
+  }
+
+  void find_backward() {
+    Marks late(joint_.value_capacity());
+    for (const Graph::Input& input : joint_.inputs()) {
+      if (input.slot.kind == Slot::Kind::Tangent) late[input.value->id()] = true;
+    }
+    refuse_late_forward_outputs(late);
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      const Node& node = *nodes_[i];
+      Role& role = roles_[i];
+      bool takes_late = false;
+      node.for_each_operand([&](const Value* value) { takes_late |= late[value->id()]; });
+      role.in_backward =
+          takes_late || node.has(Tag::MustBeInBackward) || (ordered_[i] && !role.in_forward);
+      if (!role.in_backward) continue;
+      if (role.in_forward) refuse(node);
+      for (const Value* result : node.results()) {
+        if (result != nullptr) late[result->id()] = true;
+      }
+    }
+  }
+
+  void refuse_late_forward_outputs(const Marks& late) const {
+    for (const Graph::Output& output : joint_.outputs()) {
+      if (output.value == nullptr || !is_forward_output(output) || !late[output.value->id()])
+        continue;
+      throw Unsupported("partition", output.slot.str() +
+                                         ": this output is a tangent, so the forward cannot "
+                                         "return it. Return a clone of it from the backward.");
+    }
+  }
+
+  [[noreturn]] static void refuse(const Node& node) {
+    throw Unsupported(
+        "partition",
+        node.op().name() +
+            ": the forward needs this node, but it depends on a tangent or is tagged "
+            "must_be_in_backward. A result, a mutated input or a `.grad` cannot come from the "
+            "backward.");
+  }
+
+  void find_what_serves_backward() {
+    Marks needed = marks_of_outputs(/*forward=*/false);
+    for (size_t i = nodes_.size(); i-- > 0;) {
+      const Node& node = *nodes_[i];
+      Role& role = roles_[i];
+      role.serves_backward = any_result(node, needed) ||
+                             (role.in_backward && (ordered_[i] || node.has(Tag::MustBeInBackward)));
+      if (!role.serves_backward) continue;
+      node.for_each_operand([&](const Value* value) { needed[value->id()] = true; });
+    }
+  }
+
+  const Graph& joint_;
+  std::vector<const Node*> nodes_;
+  std::vector<bool> ordered_;
+  std::vector<Role> roles_;
+};
+
+}  // namespace
+
+std::vector<Role> find_roles(const Graph& joint) {
+  return RoleFinder(joint).run();
+}
+
+}  // namespace ahead::partition

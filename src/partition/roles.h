@@ -1,0 +1,29 @@
+#pragma once
+
+#include <vector>
+
+#include "ahead/graph.h"
+
+namespace ahead::partition {
+
+/// What one node of a joint graph must be, whatever is saved.
+struct Role {
+  /// The forward's outputs need it, or its order among random and effectful nodes puts it there.
+  bool in_forward = false;
+  /// It depends on a tangent, was tagged so, or its order puts it there: the forward cannot have
+  /// it.
+  bool in_backward = false;
+  /// The backward's outputs need it, directly or through others.
+  bool serves_backward = false;
+};
+
+/// The roles of all nodes, in their order. Throws Unsupported if a node would have to be in both
+/// halves, though it may run only once or depends on a tangent.
+std::vector<Role> find_roles(const Graph& joint);
+
+/// Whether an output of a joint graph is one of its forward half.
+inline bool is_forward_output(const Graph::Output& output) {
+  return output.slot.kind != Slot::Kind::GradOf;
+}
+
+}  // namespace ahead::partition
