@@ -3,9 +3,12 @@
 /// Everything that a user of Ahead needs, in one include.
 
 #include "ahead/aot.h"
+#include "ahead/backend.h"
+#include "ahead/compile.h"
 #include "ahead/errors.h"
 #include "ahead/graph.h"
 #include "ahead/interpret.h"
+#include "ahead/options.h"
 #include "ahead/partition.h"
 #include "ahead/trace.h"
 #include "ahead/tree.h"

@@ -53,6 +53,11 @@ const at::Tensor& Tracer::lift(const at::Tensor& real) {
   return add_lifted(real, {Slot::Kind::Captured, num_captured_++});
 }
 
+const Lifted* Tracer::find_lifted(const at::Tensor& real) const {
+  auto known = lifted_index_.find(real.unsafeGetTensorImpl());
+  return known == lifted_index_.end() ? nullptr : &lifted_[known->second];
+}
+
 const at::Tensor& Tracer::lift_primal(const at::Tensor& real, int32_t index) {
   auto known = lifted_index_.find(real.unsafeGetTensorImpl());
   if (known == lifted_index_.end()) return add_lifted(real, {Slot::Kind::Primal, index});

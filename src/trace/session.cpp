@@ -56,17 +56,30 @@ Session::~Session() {
 }
 
 Graph Session::run(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs) {
+  return run(function, inputs, &Session::add_results);
+}
+
+Capture Session::capture(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs) {
+  capture_.graph = run(function, inputs, &Session::add_sorted_results);
+  number_inputs(inputs);
+  return std::move(capture_);
+}
+
+Graph Session::run(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
+                   AddResults add_results) {
   {
     TraceScope scope(tracer_);
+    at::AutoGradMode restore_grad_mode(at::GradMode::is_enabled());
     std::vector<at::Tensor> results = call(function, lift_inputs(inputs));
     add_mutated_inputs();
-    add_results(results);
+    (this->*add_results)(results);
     if (joint_) {
       results.clear();
       add_gradients();
       check_not_mutated_in_backward();
     }
     add_accumulated_grads();
+    note_grads();
   }
   differentiable_.clear();
   restore_grads();
@@ -114,10 +127,16 @@ std::vector<at::Tensor> Session::call(const aot::FlatFunction& function,
 }
 
 void Session::add_output(const at::Tensor& tensor, Slot slot) {
+  const bool has_tangent =
+      tracer_.phase() == Phase::Forward && tensor.defined() && tensor.requires_grad();
+  add_output(tensor, slot, has_tangent);
+}
+
+void Session::add_output(const at::Tensor& tensor, Slot slot, bool has_tangent) {
   if (!tensor.defined()) return tracer_.graph().add_output(nullptr, slot);
   const at::Tensor& traced = is_traced(tensor) ? tensor : tracer_.lift(tensor);
   tracer_.graph().add_output(value_of(traced), slot, traced.requires_grad());
-  if (joint_ && tracer_.phase() == Phase::Forward && traced.requires_grad()) {
+  if (joint_ && has_tangent) {
     differentiable_.emplace_back(traced,
                                  static_cast<int32_t>(tracer_.graph().outputs().size() - 1));
   }
@@ -137,8 +156,8 @@ void Session::add_mutated_inputs() {
     if (!wrapper.has_data_mutation()) continue;
     check_not_overlapping(lifted);
     check_not_aliased(i);
-    add_output(lifted.wrapper,
-               {Slot::Kind::MutatedInput, static_cast<int32_t>(lifted.value->index())});
+    const Slot slot{Slot::Kind::MutatedInput, static_cast<int32_t>(lifted.value->index())};
+    add_output(lifted.wrapper, slot, is_history_changed(lifted));
   }
 }
 
@@ -167,6 +186,81 @@ void Session::check_not_aliased(size_t mutated) const {
 void Session::add_results(const std::vector<at::Tensor>& results) {
   for (size_t i = 0; i < results.size(); ++i) {
     add_output(results[i], {Slot::Kind::Output, static_cast<int32_t>(i)});
+  }
+}
+
+/// What was written under no_grad leaves a tensor with the history it had.
+bool Session::is_history_changed(const Lifted& lifted) const {
+  return lifted.wrapper.requires_grad() &&
+         torch::autograd::impl::gradient_edge(lifted.wrapper).function != lifted.node;
+}
+
+void Session::add_sorted_results(const std::vector<at::Tensor>& results) {
+  capture_.grad_mode_after = at::GradMode::is_enabled();
+  const ResultSorter sorter(tracer_, results);
+  describe_inputs();
+  check_requires_grad_kept();
+  capture_.results = sorter.facts();
+  result_inputs_.resize(results.size());
+  for (size_t i = 0; i < results.size(); ++i) {
+    ResultFacts& facts = capture_.results[i];
+    if (facts.kind == ResultFacts::Kind::Input || facts.kind == ResultFacts::Kind::ViewOfInput) {
+      result_inputs_[i] = tracer_.lifted()[static_cast<size_t>(facts.base)].value;
+    } else if (facts.kind == ResultFacts::Kind::Fresh) {
+      add_output(sorter.traced(i), {Slot::Kind::Output, static_cast<int32_t>(i)},
+                 facts.requires_grad && !facts.is_leaf);
+    }
+  }
+  for (size_t i = 0; i < sorter.bases().size(); ++i) {
+    const auto& [tensor, value] = sorter.bases()[i];
+    const Slot slot{Slot::Kind::IntermediateBase, static_cast<int32_t>(i)};
+    if (tensor.defined() && tensor.requires_grad()) {
+      add_output(tensor, slot, /*has_tangent=*/true);
+    } else {
+      tracer_.graph().add_output(value, slot);
+    }
+  }
+}
+
+void Session::describe_inputs() {
+  for (const Lifted& lifted : tracer_.lifted()) {
+    InputFacts& facts = input_facts_[lifted.value];
+    at::FunctionalTensorWrapper& wrapper = functional_wrapper(lifted.wrapper);
+    if (wrapper.has_data_mutation()) {
+      facts.writes = lifted.wrapper.is_inference() ? 1 : lifted.wrapper._version();
+    }
+    facts.seen_by_autograd = facts.writes != 0 && is_history_changed(lifted);
+  }
+}
+
+void Session::check_requires_grad_kept() const {
+  for (const Lifted& lifted : tracer_.lifted()) {
+    const bool before = lifted.real.requires_grad(), after = lifted.wrapper.requires_grad();
+    if (before == after || (after && input_facts_.at(lifted.value).seen_by_autograd)) continue;
+    throw Unsupported("trace", TensorMeta::of(lifted.real).str() +
+                                   ": the function changes whether this tensor from outside "
+                                   "requires grad. Call requires_grad_() or detach_() outside.");
+  }
+}
+
+/// The graph has all its inputs now: what was known by value gets its position.
+void Session::number_inputs(const std::vector<at::Tensor>& inputs) {
+  std::unordered_map<const c10::TensorImpl*, int32_t> first_of;
+  const std::vector<Graph::Input>& graph_inputs = capture_.graph.inputs();
+  for (size_t i = 0; i < graph_inputs.size(); ++i) {
+    InputFacts facts = input_facts_[graph_inputs[i].value];
+    if (graph_inputs[i].slot.kind == Slot::Kind::Primal) {
+      const auto* impl = inputs[static_cast<size_t>(graph_inputs[i].slot.index)].unsafeGetTensorImpl();
+      const auto [first, is_new] = first_of.emplace(impl, static_cast<int32_t>(i));
+      if (!is_new) facts.same_as = first->second;
+    }
+    const auto owner = grad_inputs_.find(graph_inputs[i].value);
+    if (owner != grad_inputs_.end()) facts.grad_of = static_cast<int32_t>(owner->second->index());
+    capture_.inputs.push_back(facts);
+  }
+  for (size_t i = 0; i < capture_.results.size(); ++i) {
+    if (result_inputs_[i] == nullptr) continue;
+    capture_.results[i].base = static_cast<int32_t>(result_inputs_[i]->index());
   }
 }
 
@@ -270,6 +364,16 @@ void Session::add_accumulated_grads() {
     }
     add_output(grad.detach(),
                {Slot::Kind::AccumulatedGrad, static_cast<int32_t>(lifted.value->index())});
+  }
+}
+
+/// Which inputs are gradients of others: a caller has to look for them where they are now.
+void Session::note_grads() {
+  for (const Lifted& lifted : tracer_.lifted()) {
+    if (!lifted.original_grad.defined()) continue;
+    if (const Lifted* grad = tracer_.find_lifted(lifted.original_grad)) {
+      grad_inputs_[grad->value] = lifted.value;
+    }
   }
 }
 

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <unordered_map>
+
+#include "trace/capture.h"
+#include "trace/result_sorter.h"
 #include "trace/tracer.h"
 
 namespace ahead::tracing {
@@ -13,9 +17,22 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
+  /// The graph as trace and trace_joint give it: every result is an output.
   Graph run(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs);
+  /// The graph and the facts that a compiled function needs.
+  Capture capture(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs);
 
  private:
+  /// What becomes of the function's results.
+  using AddResults = void (Session::*)(const std::vector<at::Tensor>&);
+
+  Graph run(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
+            AddResults add_results);
+  bool is_history_changed(const Lifted& lifted) const;
+  void describe_inputs();
+  void check_requires_grad_kept() const;
+  void add_sorted_results(const std::vector<at::Tensor>& results);
+  void number_inputs(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> lift_inputs(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> call(const aot::FlatFunction& function, std::vector<at::Tensor> inputs);
   void add_mutated_inputs();
@@ -27,15 +44,22 @@ class Session {
   void add_accumulated_grads();
   void lift_unseen_leaves(const torch::autograd::edge_list& roots);
   void check_not_mutated_in_backward() const;
+  void note_grads();
   void restore_grads();
   void drop_unused_captures();
   void add_output(const at::Tensor& tensor, Slot slot);
+  void add_output(const at::Tensor& tensor, Slot slot, bool has_tangent);
 
   Tracer& tracer_;
   bool joint_;
   /// The forward outputs that have a gradient, with their positions among the graph's outputs.
   std::vector<std::pair<at::Tensor, int32_t>> differentiable_;
   std::vector<uint64_t> mutation_counts_;
+  /// What capture finds out. Inputs are known by their values, since their positions may change.
+  Capture capture_;
+  std::unordered_map<const Value*, InputFacts> input_facts_;
+  std::unordered_map<const Value*, const Value*> grad_inputs_;
+  std::vector<const Value*> result_inputs_;
 };
 
 }  // namespace ahead::tracing

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "ahead/errors.h"
+#include "trace/capture.h"
 #include "trace/guards.h"
 #include "trace/session.h"
 
@@ -12,10 +13,10 @@ namespace {
 
 class StatsTable {
  public:
-  void add(const tracing::Tracer& tracer, size_t nodes, double seconds) {
+  void add(const tracing::Tracer& tracer, double seconds) {
     std::lock_guard<std::mutex> lock(mutex_);
     ++total_.traces;
-    total_.nodes += nodes;
+    total_.nodes += tracer.counts.nodes;
     total_.rule_calls += tracer.counts.rule_calls;
     total_.meta_calls += tracer.counts.meta_calls;
     total_.real_kernel_calls += tracer.counts.real_kernel_calls;
@@ -44,28 +45,56 @@ std::string names_of(const std::vector<const Operator*>& operators) {
   return operators.size() > 3 ? text + ", …" : text;
 }
 
+[[noreturn]] void throw_escaped(const std::vector<const Operator*>& escaped) {
+  throw Unsupported(
+      "trace", names_of(escaped) +
+                   ": a traced tensor outlives the trace without being a result (stored in a "
+                   "member, a global or a container). Return it from the function instead.");
+}
+
+/// Runs one trace and counts it.
+template <class Result>
+Result counted_trace(const TraceOptions& options, bool joint,
+                     Result (tracing::Session::*run)(const aot::FlatFunction&,
+                                                     const std::vector<at::Tensor>&),
+                     const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
+                     std::vector<const Operator*>& escaped) {
+  const auto start = std::chrono::steady_clock::now();
+  auto tracer = c10::make_intrusive<tracing::Tracer>(options);
+  Result result = (tracing::Session(*tracer, joint).*run)(function, inputs);
+  escaped = tracer->escaped();
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  stats_table().add(*tracer, taken.count());
+  return result;
+}
+
 }  // namespace
 
 namespace detail {
 
 Graph trace_flat(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
                  TraceOptions options, bool joint) {
-  const auto start = std::chrono::steady_clock::now();
-  auto tracer = c10::make_intrusive<tracing::Tracer>(options);
-  Graph graph = tracing::Session(*tracer, joint).run(function, inputs);
-  const std::vector<const Operator*> escaped = tracer->escaped();
-  if (!escaped.empty() && !options.allow_escapes) {
-    throw Unsupported(
-        "trace", names_of(escaped) +
-                     ": a traced tensor outlives the trace without being a result (stored in a "
-                     "member, a global or a container). Return it from the function instead.");
-  }
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-  stats_table().add(*tracer, graph.num_nodes(), taken.count());
+  std::vector<const Operator*> escaped;
+  Graph graph =
+      counted_trace<Graph>(options, joint, &tracing::Session::run, function, inputs, escaped);
+  if (!escaped.empty() && !options.allow_escapes) throw_escaped(escaped);
   return graph;
 }
 
 }  // namespace detail
+
+namespace tracing {
+
+Capture capture(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
+                const TraceOptions& options, bool joint) {
+  std::vector<const Operator*> escaped;
+  Capture result =
+      counted_trace<Capture>(options, joint, &Session::capture, function, inputs, escaped);
+  if (!escaped.empty()) throw_escaped(escaped);
+  return result;
+}
+
+}  // namespace tracing
 
 TraceStats trace_stats() {
   return stats_table().get();

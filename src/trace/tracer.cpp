@@ -75,6 +75,7 @@ std::vector<const Operator*> Tracer::escaped() const {
 
 Graph Tracer::close() {
   closed_ = true;
+  counts.nodes = graph_.num_nodes();
   lifted_.clear();
   lifted_index_.clear();
   constants_.clear();

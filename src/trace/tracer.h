@@ -59,6 +59,8 @@ class Tracer : public c10::intrusive_ptr_target {
   /// The graph input for a tensor that turned up below autograd: one without gradient.
   FakeTensor& lift_constant(const at::Tensor& real);
   const std::vector<Lifted>& lifted() const { return lifted_; }
+  /// What stands for a tensor from outside; null if it was not met.
+  const Lifted* find_lifted(const at::Tensor& real) const;
 
   /// Functionalisation is about to call the twin of this in-place operator.
   void announce_in_place(const Operator* op) { announced_in_place_ = op; }
@@ -83,6 +85,7 @@ class Tracer : public c10::intrusive_ptr_target {
   Graph close();
 
   struct Counts {
+    uint64_t nodes = 0;
     uint64_t rule_calls = 0;
     uint64_t meta_calls = 0;
     uint64_t real_kernel_calls = 0;

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "ahead/partition.h"
+
+namespace ahead {
+
+/// What happens when the sizes of arguments change.
+enum class Dynamic : uint8_t {
+  Automatic,  ///< decided by Ahead; for now each combination of sizes is compiled on its own
+};
+
+/// How the joint graph is cut into forward and backward.
+enum class Partitioner : uint8_t {
+  Default,  ///< what the backward needs is saved, as in eager
+  MinCut,   ///< the cheapest mix of saving and computing again
+};
+
+/// A Partitioner, or a function of the user's.
+class PartitionChoice {
+ public:
+  PartitionChoice(Partitioner kind) : kind_(kind) {}
+  template <class F>
+  requires std::is_invocable_r_v<PartitionedGraphs, F&, const JointGraph&>
+  PartitionChoice(F function) : function_(std::move(function)) {}
+
+  Partitioner kind() const { return kind_; }
+  /// Empty unless the user gave one.
+  const PartitionFunction& function() const { return function_; }
+
+ private:
+  Partitioner kind_ = Partitioner::MinCut;
+  PartitionFunction function_;
+};
+
+/// How a callable is compiled. An aggregate: `{.fullgraph = true}`.
+struct Options {
+  /// The name of a backend: "interpreter", or one added with register_backend.
+  std::string backend = "interpreter";
+  /// What cannot be traced throws. False: such a call runs eagerly, with a warning.
+  bool fullgraph = false;
+  Dynamic dynamic = Dynamic::Automatic;
+  PartitionChoice partitioner = Partitioner::MinCut;
+  /// The share of the activations that the default partition saves which may be saved, 0 to 1.
+  double memory_budget = 1.0;
+  /// How many further calls are traced again, to see that the function does the same every time.
+  int64_t confirm = 1;
+  /// The most programs kept for one callable; calls that need another run eagerly.
+  int64_t recompile_limit = 8;
+  /// Allows create_graph through the compiled backward. False: that throws.
+  bool double_backward = true;
+  /// Checks on every call what the graph takes for granted.
+  bool debug_asserts = false;
+  /// Arguments are written to inside the graph where that is possible.
+  bool keep_input_mutations = true;
+  /// Reserved: random numbers are drawn as in eager.
+  bool functionalize_rng = false;
+  /// The backward may free saved tensors as it goes unless the graph is retained.
+  bool donated_buffers = true;
+  /// The backward is compiled when it first runs.
+  bool lazy_backward = true;
+};
+
+}  // namespace ahead

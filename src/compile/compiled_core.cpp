@@ -1,0 +1,240 @@
+#include "ahead/detail/compiled_core.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "ahead/errors.h"
+#include "base/log.h"
+#include "compile/backends.h"
+#include "compile/entry.h"
+#include "runtime/call.h"
+#include "trace/tracer.h"
+
+namespace ahead::detail {
+
+using runtime::AmbientState;
+using runtime::CallGuard;
+using runtime::CallPlan;
+
+namespace {
+
+/// How often a function may turn out to do something else before it runs eagerly for good.
+constexpr int64_t most_disagreements = 3;
+
+Compilers compilers_for(const Options& options) {
+  const aot::GraphCompiler compiler = compiling::find_backend(options.backend);
+  return {compiler, compiler, compiler};
+}
+
+}  // namespace
+
+bool is_tracing() {
+  return tracing::Tracer::current() != nullptr;
+}
+
+const void* prototype_of(const Entry& entry) {
+  return entry.prototype.get();
+}
+
+/// A call, as far as it decides which program is right.
+struct CompiledCore::Situation {
+  const FlatTree& inputs;
+  AmbientState ambient;
+  std::vector<bool> training;
+};
+
+struct CompiledCore::State {
+  std::vector<std::shared_ptr<torch::nn::Module>> modules;
+  std::atomic<std::shared_ptr<const Entries>> entries{std::make_shared<const Entries>()};
+  /// Held while compiling.
+  std::mutex mutex;
+  int64_t disagreements = 0;
+  std::atomic<uint64_t> traces{0}, recompiles{0}, guard_failures{0}, eager_calls{0}, cache_hits{0};
+  std::atomic<double> trace_seconds{0}, compile_seconds{0};
+
+  void add(std::shared_ptr<Entry> entry) {
+    auto changed = std::make_shared<Entries>(*entries.load());
+    changed->push_back(std::move(entry));
+    entries.store(std::move(changed));
+  }
+  void remove(const std::shared_ptr<Entry>& entry) {
+    auto changed = std::make_shared<Entries>(*entries.load());
+    changed->erase(std::remove(changed->begin(), changed->end(), entry), changed->end());
+    entries.store(std::move(changed));
+  }
+};
+
+CompiledCore::CompiledCore(Options options) : CompiledCore(options, compilers_for(options)) {}
+
+CompiledCore::CompiledCore(Options options, Compilers compilers)
+    : options_(std::move(options)),
+      compilers_(std::move(compilers)),
+      state_(std::make_unique<State>()) {}
+
+CompiledCore::~CompiledCore() = default;
+
+void CompiledCore::watch(std::shared_ptr<torch::nn::Module> module) {
+  for (auto& part : module->modules()) state_->modules.push_back(std::move(part));
+}
+
+CompiledCore::Situation CompiledCore::situation(const FlatTree& inputs) const {
+  Situation now{inputs, AmbientState::current(), {}};
+  now.training.reserve(state_->modules.size());
+  for (const auto& module : state_->modules) now.training.push_back(module->is_training());
+  return now;
+}
+
+std::shared_ptr<Entry> CompiledCore::find(const Situation& now) const {
+  const std::shared_ptr<const Entries> entries = state_->entries.load();
+  for (const std::shared_ptr<Entry>& entry : *entries) {
+    if (entry->ambient == now.ambient && entry->training == now.training &&
+        entry->guard.holds(*entry->plan, now.inputs.leaves) && entry->spec == now.inputs.spec) {
+      return entry;
+    }
+  }
+  return nullptr;
+}
+
+std::shared_ptr<const Entry> CompiledCore::prepare(const FlatTree& inputs,
+                                                   const aot::FlatFunction& function,
+                                                   const MakePrototype& prototype) {
+  const Situation now = situation(inputs);
+  std::shared_ptr<const Entry> entry;
+  if (std::shared_ptr<Entry> known = find(now)) {
+    state_->cache_hits.fetch_add(1, std::memory_order_relaxed);
+    if (known->unconfirmed.load(std::memory_order_relaxed) > 0) {
+      confirm(known, now, function, prototype);
+      known = find(now);
+    }
+    entry = known;
+  } else {
+    entry = compile(now, function, prototype);
+  }
+  if (entry != nullptr && entry->eager_reason.empty()) return entry;
+  state_->eager_calls.fetch_add(1, std::memory_order_relaxed);
+  return nullptr;
+}
+
+std::shared_ptr<const Entry> CompiledCore::compile(const Situation& now,
+                                                   const aot::FlatFunction& function,
+                                                   const MakePrototype& prototype) {
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  if (std::shared_ptr<Entry> made_meanwhile = find(now)) return made_meanwhile;
+  const size_t count = state_->entries.load()->size();
+  if (count != 0) state_->guard_failures.fetch_add(1);
+  if (count >= static_cast<size_t>(std::max<int64_t>(options_.recompile_limit, 0))) {
+    refuse("recompile_limit reached: " + std::to_string(count) +
+           " programs do not fit this call (" + explain(now.inputs) +
+           "). Raise Options::recompile_limit, or make the calls more alike.");
+    return nullptr;
+  }
+  std::shared_ptr<Entry> entry = make_entry(now, function, prototype);
+  if (count != 0) state_->recompiles.fetch_add(1);
+  state_->add(entry);
+  return entry;
+}
+
+std::shared_ptr<Entry> CompiledCore::make_entry(const Situation& now,
+                                                const aot::FlatFunction& function,
+                                                const MakePrototype& prototype) {
+  const std::vector<at::Tensor>& leaves = now.inputs.leaves;
+  state_->traces.fetch_add(1);
+  try {
+    compiling::Compilation made =
+        compiling::compile_function(function, leaves, options_, compilers_);
+    state_->trace_seconds.fetch_add(made.trace_seconds);
+    state_->compile_seconds.fetch_add(made.compile_seconds);
+    CallGuard guard(*made.plan, leaves, made.with_offsets);
+    auto entry = std::make_shared<Entry>(now.inputs.spec, now.ambient, now.training,
+                                         std::move(guard), std::move(made.plan), prototype(),
+                                         std::move(made.programs), made.fingerprint);
+    entry->unconfirmed = options_.confirm;
+    return entry;
+  } catch (const Unsupported& error) {
+    refuse(error.msg());
+    auto nothing = std::make_shared<const CallPlan>();
+    CallGuard guard(*nothing, leaves, /*with_offsets=*/false);
+    return std::make_shared<Entry>(now.inputs.spec, now.ambient, now.training, std::move(guard),
+                                   std::move(nothing), nullptr, std::vector<Program>(), 0,
+                                   error.msg());
+  }
+}
+
+/// Traces a function once more. If it does something else this time, the newer program counts.
+void CompiledCore::confirm(const std::shared_ptr<Entry>& entry, const Situation& now,
+                           const aot::FlatFunction& function, const MakePrototype& prototype) {
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  if (entry->unconfirmed.load() <= 0) return;
+  std::shared_ptr<Entry> again = make_entry(now, function, prototype);
+  if (again->eager_reason.empty() && again->fingerprint == entry->fingerprint) {
+    entry->unconfirmed.fetch_sub(1);
+    return;
+  }
+  state_->remove(entry);
+  if (again->eager_reason.empty() && ++state_->disagreements >= most_disagreements) {
+    again->eager_reason =
+        "the function does something else every time it is traced, so it cannot be compiled. Make "
+        "what changes an argument.";
+    refuse("[compile] " + again->eager_reason);
+  }
+  state_->add(again);
+}
+
+/// Calls run eagerly, which the user should know; or must not.
+void CompiledCore::refuse(const std::string& reason) const {
+  if (options_.fullgraph) throw Unsupported("compile", reason);
+  warn_once(reason + " This call runs eagerly.");
+}
+
+std::vector<at::Tensor> CompiledCore::run(const Entry& entry,
+                                          const std::vector<at::Tensor>& leaves) {
+  return runtime::call(entry.plan, leaves);
+}
+
+CompileStats CompiledCore::stats() const {
+  return {state_->traces,      state_->recompiles, state_->guard_failures,
+          state_->eager_calls, state_->cache_hits, state_->trace_seconds,
+          state_->compile_seconds};
+}
+
+std::vector<Program> CompiledCore::programs() const {
+  std::vector<Program> programs;
+  for (const auto& entry : *state_->entries.load()) {
+    programs.insert(programs.end(), entry->programs.begin(), entry->programs.end());
+  }
+  return programs;
+}
+
+std::string CompiledCore::explain(const FlatTree& inputs) const {
+  const Situation now = situation(inputs);
+  const std::shared_ptr<const Entries> entries = state_->entries.load();
+  if (entries->empty()) return "nothing is compiled yet";
+  std::string text;
+  for (size_t i = 0; i < entries->size(); ++i) {
+    const Entry& entry = *(*entries)[i];
+    std::string reason;
+    if (entry.spec != now.inputs.spec) {
+      reason = "made for " + entry.spec.str() + ", not for " + now.inputs.spec.str();
+    } else if (entry.ambient != now.ambient) {
+      reason = entry.ambient.difference(now.ambient);
+    } else if (entry.training != now.training) {
+      reason = "a module was switched between train() and eval()";
+    } else {
+      reason = entry.guard.reason(*entry.plan, now.inputs.leaves);
+    }
+    if (reason.empty()) {
+      return entry.eager_reason.empty() ? "program " + std::to_string(i) + " fits"
+                                        : "runs eagerly: " + entry.eager_reason;
+    }
+    text += (text.empty() ? "" : "; ") + ("program " + std::to_string(i) + ": ") + reason;
+  }
+  return text;
+}
+
+void CompiledCore::reset() {
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  state_->entries.store(std::make_shared<const Entries>());
+  state_->disagreements = 0;
+}
+
+}  // namespace ahead::detail

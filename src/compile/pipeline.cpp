@@ -1,0 +1,157 @@
+#include "compile/pipeline.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <chrono>
+
+#include "base/hash.h"
+#include "compile/plan_builder.h"
+#include "trace/capture.h"
+
+namespace ahead::compiling {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using tracing::Capture;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// The one door through which every stage goes: it is timed, what it made is checked and kept.
+class Stages {
+ public:
+  template <class Stage>
+  auto run(const char* name, Stage&& stage) {
+    const auto start = Clock::now();
+    auto result = stage();
+    taken_ = seconds_since(start);
+    name_ = name;
+    return result;
+  }
+
+  /// Keeps a program that the last stage made.
+  void keep(const Graph& graph, const char* part = "") {
+    graph.verify();
+    programs_.push_back(
+        {std::string(name_) + part, taken_, std::make_shared<const Graph>(graph)});
+  }
+
+  double taken() const { return taken_; }
+  std::vector<Program> take_programs() { return std::move(programs_); }
+
+ private:
+  const char* name_ = "";
+  double taken_ = 0;
+  std::vector<Program> programs_;
+};
+
+uint64_t fingerprint(const Capture& capture) {
+  uint64_t hash = capture.graph.hash();
+  for (const Graph::Input& input : capture.graph.inputs()) {
+    hash = hash_combine(hash, reinterpret_cast<uintptr_t>(input.captured.unsafeGetTensorImpl()));
+  }
+  for (const tracing::ResultFacts& facts : capture.results) {
+    hash = hash_combine(hash, static_cast<uint64_t>(facts.kind));
+    hash = hash_combine(hash, static_cast<uint64_t>(facts.base));
+    hash = hash_combine(hash, facts.requires_grad ? 1 : 0);
+  }
+  return hash;
+}
+
+bool names_offsets(const Graph& graph) {
+  static const Operator* const as_strided = Operator::find("aten.as_strided");
+  for (const Node& node : graph.nodes()) {
+    if (&node.op() == as_strided) return true;
+  }
+  return false;
+}
+
+bool has_gradient(const Graph& graph) {
+  for (const Graph::Output& output : graph.outputs()) {
+    if (output.slot.kind == Slot::Kind::GradOf && output.value != nullptr) return true;
+  }
+  return false;
+}
+
+PartitionedGraphs partition(const JointGraph& joint, const Options& options) {
+  if (options.partitioner.function()) return options.partitioner.function()(joint);
+  return partition_default(joint);
+}
+
+std::vector<TensorMeta> input_metas(const Graph& graph) {
+  std::vector<TensorMeta> metas;
+  for (const Graph::Input& input : graph.inputs()) metas.push_back(input.value->meta);
+  return metas;
+}
+
+/// The part of a joint graph that runs when nobody can ask for a gradient.
+Graph without_gradient(Graph graph) {
+  for (size_t i = graph.outputs().size(); i-- > 0;) {
+    if (graph.outputs()[i].slot.kind == Slot::Kind::GradOf) graph.erase_output(i);
+  }
+  for (size_t i = graph.inputs().size(); i-- > 0;) {
+    if (graph.inputs()[i].slot.kind == Slot::Kind::Tangent) graph.erase_input(i);
+  }
+  return graph;
+}
+
+void compile_inference(runtime::CallPlan& plan, const Graph& graph, const Options&,
+                       const detail::Compilers& compilers, Stages& stages) {
+  plan.first_saved_output = static_cast<int32_t>(graph.outputs().size());
+  plan.forward = stages.run("inference", [&] { return compilers.inference(graph, input_metas(graph)); });
+  stages.keep(graph);
+}
+
+void compile_training(runtime::CallPlan& plan, const Graph& graph, const Options& options,
+                      const detail::Compilers& compilers, Stages& stages) {
+  PartitionedGraphs graphs =
+      stages.run("partition", [&] { return partition(JointGraph(graph), options); });
+  plan.first_saved_output =
+      static_cast<int32_t>(graphs.forward.outputs().size() - graphs.saved.size());
+  plan_backward(plan, graphs);
+  stages.keep(graphs.forward, ".forward");
+  stages.keep(graphs.backward, ".backward");
+  plan.forward = stages.run("backend", [&] {
+    return compilers.forward(graphs.forward, input_metas(graphs.forward));
+  });
+  plan.backward =
+      std::make_shared<runtime::BackwardProgram>(std::move(graphs.backward), compilers.backward);
+  if (!options.lazy_backward) plan.backward->compile();
+}
+
+}  // namespace
+
+Compilation compile_function(const aot::FlatFunction& function,
+                             const std::vector<at::Tensor>& inputs, const Options& options,
+                             const detail::Compilers& compilers) {
+  Compilation result;
+  Stages stages;
+  const bool joint = at::GradMode::is_enabled();
+  const Capture capture =
+      stages.run("trace", [&] { return tracing::capture(function, inputs, {}, joint); });
+  stages.keep(capture.graph);
+  result.trace_seconds = stages.taken();
+
+  const auto start = Clock::now();
+  result.fingerprint = fingerprint(capture);
+  result.with_offsets = names_offsets(capture.graph);
+  auto plan = std::make_shared<runtime::CallPlan>(plan_call(capture));
+  plan->name = "CompiledFunction";
+  if (capture.grad_mode_after == joint) plan->grad_mode_after.reset();
+  if (has_gradient(capture.graph)) {
+    compile_training(*plan, capture.graph, options, compilers, stages);
+  } else {
+    compile_inference(*plan, without_gradient(capture.graph), options, compilers, stages);
+  }
+  result.plan = std::move(plan);
+  result.programs = stages.take_programs();
+  result.compile_seconds = seconds_since(start);
+  return result;
+}
+
+uint64_t fingerprint_of(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs) {
+  return fingerprint(tracing::capture(function, inputs, {}, at::GradMode::is_enabled()));
+}
+
+}  // namespace ahead::compiling

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "ahead/detail/compiled_core.h"
+#include "runtime/call_plan.h"
+
+namespace ahead::compiling {
+
+/// What one compilation gave.
+struct Compilation {
+  std::shared_ptr<const runtime::CallPlan> plan;
+  std::vector<Program> programs;
+  /// Equal for functions that do the same with the same captured tensors.
+  uint64_t fingerprint = 0;
+  /// The graph names positions in storages, so that the offsets of inputs matter.
+  bool with_offsets = false;
+  double trace_seconds = 0, compile_seconds = 0;
+};
+
+/// Traces a function and compiles it: the stages in order.
+Compilation compile_function(const aot::FlatFunction& function,
+                             const std::vector<at::Tensor>& inputs, const Options& options,
+                             const detail::Compilers& compilers);
+
+/// Traces a function only, to compare its fingerprint.
+uint64_t fingerprint_of(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs);
+
+}  // namespace ahead::compiling

@@ -1,0 +1,232 @@
+#include "compile/plan_builder.h"
+
+#include <unordered_map>
+
+#include "ahead/errors.h"
+#include "ops/facts.h"
+
+namespace ahead::compiling {
+namespace {
+
+using runtime::CallPlan;
+using runtime::Source;
+using runtime::ViewStep;
+using tracing::Capture;
+using tracing::InputFacts;
+using tracing::ResultFacts;
+
+int32_t position(int64_t index) {
+  return static_cast<int32_t>(index);
+}
+
+/// The value a view leads back to in one step; null if this is no view.
+Value* viewed_by(const Value* value) {
+  const Node* node = value->producer();
+  if (node == nullptr || !node->op().in_dispatcher()) return nullptr;
+  if (ops::facts(node->op()).view == ops::ViewKind::None) return nullptr;
+  return !node->args().empty() && node->args()[0].is_value() ? node->args()[0].value() : nullptr;
+}
+
+Value* root_of(Value* value) {
+  while (Value* viewed = viewed_by(value)) value = viewed;
+  return value;
+}
+
+class PlanBuilder {
+ public:
+  explicit PlanBuilder(const Capture& capture) : capture_(capture), graph_(capture.graph) {
+    int32_t next = 0;
+    for (const Graph::Input& input : graph_.inputs()) {
+      forward_input_.push_back(input.slot.kind == Slot::Kind::Tangent ? -1 : next++);
+    }
+  }
+
+  CallPlan build() {
+    for (size_t i = 0; i < graph_.inputs().size(); ++i) add_input(i);
+    for (size_t i = 0; i < graph_.outputs().size(); ++i) add_effect(i);
+    for (const ResultFacts& facts : capture_.results) plan_.results.push_back(result(facts));
+    return std::move(plan_);
+  }
+
+ private:
+  void add_input(size_t index) {
+    const Graph::Input& input = graph_.inputs()[index];
+    if (input.slot.kind == Slot::Kind::Tangent) return;
+    CallPlan::Input planned;
+    if (input.slot.kind == Slot::Kind::Primal) {
+      planned = {CallPlan::Input::Kind::Argument, input.slot.index, {}};
+    } else if (capture_.inputs[index].grad_of >= 0) {
+      planned = {CallPlan::Input::Kind::GradOfInput, forward_input(capture_.inputs[index].grad_of),
+                 {}};
+    } else {
+      planned = {CallPlan::Input::Kind::Captured, 0, input.captured};
+    }
+    plan_.inputs.push_back(std::move(planned));
+  }
+
+  void add_effect(size_t index) {
+    const Slot slot = graph_.outputs()[index].slot;
+    if (slot.kind == Slot::Kind::MutatedInput) {
+      const InputFacts& facts = capture_.inputs[static_cast<size_t>(slot.index)];
+      plan_.writes.push_back({forward_input(slot.index), forward_position(index),
+                              facts.seen_by_autograd, facts.writes});
+    } else if (slot.kind == Slot::Kind::AccumulatedGrad) {
+      plan_.new_grads.push_back({forward_input(slot.index), forward_position(index)});
+    }
+  }
+
+  /// Tangents are inputs of the backward, so they do not count.
+  int32_t forward_input(int32_t input) const { return forward_input_[static_cast<size_t>(input)]; }
+
+  /// Gradients are outputs of the backward, so they do not count.
+  int32_t forward_position(size_t output) const {
+    int32_t count = 0;
+    for (size_t i = 0; i < output; ++i) {
+      count += graph_.outputs()[i].slot.kind == Slot::Kind::GradOf ? 0 : 1;
+    }
+    return count;
+  }
+
+  int32_t output_with(Slot slot) const {
+    return forward_position(static_cast<size_t>(graph_.find_output(slot)));
+  }
+
+  CallPlan::Result result(const ResultFacts& facts) {
+    using Kind = ResultFacts::Kind;
+    CallPlan::Result planned{CallPlan::Result::Kind::Tensor};
+    planned.requires_grad = facts.requires_grad;
+    const auto index = position(static_cast<int64_t>(plan_.results.size()));
+    switch (facts.kind) {
+      case Kind::Undefined:
+        planned.kind = CallPlan::Result::Kind::Undefined;
+        break;
+      case Kind::Result:
+        planned.kind = CallPlan::Result::Kind::Repeated;
+        planned.repeats = facts.base;
+        break;
+      case Kind::Fresh:
+        planned.source = {Source::Kind::Output, output_with({Slot::Kind::Output, index})};
+        planned.version = facts.version;
+        break;
+      case Kind::Input:
+        planned.source = {Source::Kind::Input, forward_input(facts.base)};
+        break;
+      case Kind::ViewOfInput:
+        planned.source = view(facts, {Source::Kind::Input, forward_input(facts.base)});
+        break;
+      case Kind::ViewOfResult:
+        planned.source = view(
+            facts, {Source::Kind::Output, output_with({Slot::Kind::Output, facts.base})});
+        break;
+      case Kind::ViewOfBase:
+        planned.source =
+            view(facts, {Source::Kind::Output,
+                         output_with({Slot::Kind::IntermediateBase, facts.base})});
+        break;
+    }
+    return planned;
+  }
+
+  Source view(const ResultFacts& facts, Source base) {
+    if (facts.value == facts.root) return detached(base);
+    std::vector<const Value*> chain;
+    for (Value* value = facts.value; value != facts.root; value = viewed_by(value)) {
+      if (viewed_by(value) == nullptr) {
+        throw Unsupported("compile", facts.value->meta.str() +
+                                         ": this result shares memory with another tensor in a way "
+                                         "that the caller cannot repeat. Return a clone of it.");
+      }
+      chain.push_back(value);
+    }
+    Source source = base;
+    for (auto value = chain.rbegin(); value != chain.rend(); ++value) {
+      source = step(*(*value)->producer(), source);
+      source.result = position((*value)->index());
+    }
+    return source;
+  }
+
+  Source detached(Source base) {
+    static const Operator* const detach = Operator::find("aten.detach");
+    plan_.views.push_back({&detach->handle(), base, {}, false});
+    return {Source::Kind::View, position(static_cast<int64_t>(plan_.views.size()) - 1)};
+  }
+
+  /// The results of one operator are made by one step, as in eager.
+  Source step(const Node& node, Source source) {
+    const auto [known, is_new] =
+        steps_.emplace(&node, position(static_cast<int64_t>(plan_.views.size())));
+    if (is_new) {
+      ViewStep step{&node.op().handle(), source, {}, node.has(Tag::NoGrad)};
+      for (size_t i = 1; i < node.args().size(); ++i) step.rest.push_back(constant(node, i));
+      plan_.views.push_back(std::move(step));
+    }
+    return {Source::Kind::View, known->second};
+  }
+
+  static c10::IValue constant(const Node& node, size_t index) {
+    const Argument& argument = node.args()[index];
+    if (argument.is_constant()) return argument.constant();
+    throw InternalError("compile", node.op().name() + ": a view takes a second tensor.");
+  }
+
+  const Capture& capture_;
+  const Graph& graph_;
+  std::vector<int32_t> forward_input_;
+  CallPlan plan_;
+  std::unordered_map<const Node*, int32_t> steps_;
+};
+
+bool is_seen_by_caller(Slot slot) {
+  return slot.kind == Slot::Kind::Output || slot.kind == Slot::Kind::IntermediateBase;
+}
+
+/// The first output whose memory a saved value may share; -1: none.
+int32_t output_sharing(const Graph& forward, Value* saved) {
+  for (size_t i = 0; i < forward.outputs().size(); ++i) {
+    const Graph::Output& output = forward.outputs()[i];
+    if (output.value == nullptr || !is_seen_by_caller(output.slot)) continue;
+    if (root_of(output.value) == root_of(saved)) return position(static_cast<int64_t>(i));
+  }
+  return -1;
+}
+
+}  // namespace
+
+CallPlan plan_call(const Capture& capture) {
+  CallPlan plan = PlanBuilder(capture).build();
+  plan.grad_mode_after = capture.grad_mode_after;
+  return plan;
+}
+
+void plan_backward(CallPlan& plan, PartitionedGraphs& graphs) {
+  Graph& forward = graphs.forward;
+  const size_t first_saved = forward.outputs().size() - graphs.saved.size();
+  for (size_t i = graphs.saved.size(); i-- > 0;) {
+    if (graphs.saved[i].input >= 0 || graphs.saved[i].output >= 0) {
+      forward.erase_output(first_saved + i);
+    }
+  }
+  size_t next = first_saved;
+  for (const SavedValue& saved : graphs.saved) {
+    using Kind = CallPlan::Saved::Kind;
+    if (saved.input >= 0) {
+      plan.saved.push_back({Kind::Input, position(saved.input)});
+    } else if (saved.output >= 0) {
+      plan.saved.push_back({Kind::Output, position(saved.output)});
+    } else {
+      Value* value = forward.outputs()[next].value;
+      plan.saved.push_back({Kind::Intermediate, position(static_cast<int64_t>(next)),
+                            output_sharing(forward, value)});
+      ++next;
+    }
+  }
+  for (const Graph::Input& input : graphs.backward.inputs()) {
+    if (input.slot.kind == Slot::Kind::Tangent) plan.differentiable.push_back(input.slot.index);
+  }
+  for (const Graph::Output& output : graphs.backward.outputs()) {
+    plan.grad_inputs.push_back(output.slot.index);
+  }
+}
+
+}  // namespace ahead::compiling

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "ahead/partition.h"
+#include "runtime/call_plan.h"
+#include "trace/capture.h"
+
+namespace ahead::compiling {
+
+/// Decides what happens on a call of a captured function: everything but the programs themselves,
+/// which the pipeline puts in. Throws Unsupported where a result cannot be made again outside the
+/// graph.
+runtime::CallPlan plan_call(const tracing::Capture& capture);
+
+/// Adds to the plan how the backward gets what it needs. Saved values that the caller has anyway are
+/// removed from the forward graph's outputs.
+void plan_backward(runtime::CallPlan& plan, PartitionedGraphs& graphs);
+
+}  // namespace ahead::compiling

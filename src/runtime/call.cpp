@@ -1,0 +1,160 @@
+#include "runtime/call.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/alias.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include "runtime/compiled_node.h"
+
+namespace ahead::runtime {
+namespace {
+
+/// One call on its way from arguments to results.
+class Call {
+ public:
+  explicit Call(const CallPlan& plan) : plan_(plan) {}
+
+  std::vector<at::Tensor> run(const std::shared_ptr<const CallPlan>& shared_plan,
+                              const std::vector<at::Tensor>& args) {
+    gather_inputs(args);
+    outputs_ = plan_.forward(std::vector<at::Tensor>(inputs_));
+    own_outputs();
+    if (plan_.backward != nullptr) add_node(shared_plan);
+    write_inputs();
+    set_new_grads();
+    make_views();
+    if (plan_.grad_mode_after) at::GradMode::set_enabled(*plan_.grad_mode_after);
+    return make_results();
+  }
+
+ private:
+  void gather_inputs(const std::vector<at::Tensor>& args) {
+    inputs_.reserve(plan_.inputs.size());
+    for (const CallPlan::Input& input : plan_.inputs) {
+      switch (input.kind) {
+        case CallPlan::Input::Kind::Argument:
+          inputs_.push_back(args[static_cast<size_t>(input.index)]);
+          break;
+        case CallPlan::Input::Kind::Captured:
+          inputs_.push_back(input.captured);
+          break;
+        case CallPlan::Input::Kind::GradOfInput:
+          inputs_.push_back(inputs_[static_cast<size_t>(input.index)].grad());
+          break;
+      }
+    }
+  }
+
+  /// A backend may return one of its arguments, or one tensor twice; history needs a tensor for
+  /// each output.
+  void own_outputs() {
+    for (int32_t i = 0; i < plan_.first_saved_output; ++i) {
+      at::Tensor& output = outputs_[static_cast<size_t>(i)];
+      if (!output.defined() || output.use_count() == 1) continue;
+      at::AutoDispatchBelowADInplaceOrView below_autograd;
+      output = at::alias(output);
+    }
+  }
+
+  void add_node(const std::shared_ptr<const CallPlan>& shared_plan) {
+    const NodePtr self = make_autograd_node<CompiledNode>(shared_plan);
+    auto& node = static_cast<CompiledNode&>(*self);
+    node.connect(inputs_, outputs_, self);
+    node.save(inputs_, outputs_);
+  }
+
+  void write_inputs() {
+    for (const CallPlan::Write& write : plan_.writes) {
+      at::Tensor& input = inputs_[static_cast<size_t>(write.input)];
+      {
+        at::AutoGradMode mode(write.seen_by_autograd);
+        input.copy_(outputs_[static_cast<size_t>(write.output)]);
+      }
+      for (uint64_t i = 1; i < write.version_bumps && !input.is_inference(); ++i) {
+        input.unsafeGetTensorImpl()->bump_version();
+      }
+    }
+  }
+
+  void set_new_grads() {
+    for (const CallPlan::NewGrad& grad : plan_.new_grads) {
+      const at::Tensor& input = inputs_[static_cast<size_t>(grad.input)];
+      at::Tensor& value = outputs_[static_cast<size_t>(grad.output)];
+      if (input.grad().defined()) {
+        at::NoGradGuard no_grad;
+        input.grad().copy_(value);
+      } else {
+        input.mutable_grad() = std::move(value);
+      }
+    }
+  }
+
+  const at::Tensor& find(const Source& source) const {
+    const auto index = static_cast<size_t>(source.index);
+    if (source.kind == Source::Kind::Input) return inputs_[index];
+    if (source.kind == Source::Kind::Output) return outputs_[index];
+    return views_[index][static_cast<size_t>(source.result)];
+  }
+
+  void make_views() {
+    views_.reserve(plan_.views.size());
+    torch::jit::Stack stack;
+    for (const ViewStep& step : plan_.views) {
+      at::AutoGradMode mode(at::GradMode::is_enabled() && !step.no_grad);
+      stack.emplace_back(find(step.source));
+      stack.insert(stack.end(), step.rest.begin(), step.rest.end());
+      step.op->callBoxed(stack);
+      std::vector<at::Tensor>& results = views_.emplace_back();
+      if (stack.back().isTensorList()) {
+        results = std::move(stack.back()).toTensorVector();
+      } else {
+        results.push_back(std::move(stack.back()).toTensor());
+      }
+      stack.clear();
+    }
+  }
+
+  std::vector<at::Tensor> make_results() {
+    std::vector<at::Tensor> results;
+    results.reserve(plan_.results.size());
+    for (const CallPlan::Result& result : plan_.results) {
+      switch (result.kind) {
+        case CallPlan::Result::Kind::Undefined:
+          results.emplace_back();
+          break;
+        case CallPlan::Result::Kind::Repeated:
+          results.push_back(results[static_cast<size_t>(result.repeats)]);
+          break;
+        case CallPlan::Result::Kind::Tensor:
+          results.push_back(finished(result));
+          break;
+      }
+    }
+    return results;
+  }
+
+  at::Tensor finished(const CallPlan::Result& result) {
+    at::Tensor tensor = find(result.source);
+    if (result.source.kind == Source::Kind::Input) return tensor;
+    if (tensor.requires_grad() && !result.requires_grad) tensor = tensor.detach();
+    if (result.requires_grad && !tensor.requires_grad()) tensor.set_requires_grad(true);
+    if (result.version != 0 && !tensor.is_inference()) {
+      for (uint32_t i = 0; i < result.version; ++i) tensor.unsafeGetTensorImpl()->bump_version();
+    }
+    return tensor;
+  }
+
+  const CallPlan& plan_;
+  std::vector<at::Tensor> inputs_;
+  std::vector<at::Tensor> outputs_;
+  std::vector<std::vector<at::Tensor>> views_;
+};
+
+}  // namespace
+
+std::vector<at::Tensor> call(const std::shared_ptr<const CallPlan>& plan,
+                             const std::vector<at::Tensor>& args) {
+  return Call(*plan).run(plan, args);
+}
+
+}  // namespace ahead::runtime

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "runtime/call_plan.h"
+
+namespace ahead::runtime {
+
+/// Runs a compiled function: its results, its writes to arguments and captured tensors and the
+/// history of all of them are those of the function itself.
+std::vector<at::Tensor> call(const std::shared_ptr<const CallPlan>& plan,
+                             const std::vector<at::Tensor>& args);
+
+}  // namespace ahead::runtime

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ahead/aot.h"
+#include "runtime/backward_program.h"
+
+namespace ahead::runtime {
+
+/// Where a tensor is found once the forward graph has run.
+struct Source {
+  enum class Kind : uint8_t { Input, Output, View };
+  Kind kind;
+  int32_t index;       ///< graph input, graph output, or step among CallPlan::views
+  int32_t result = 0;  ///< for View: which result of the step
+};
+
+/// A view operator to be called again, on tensors that the caller sees.
+struct ViewStep {
+  const c10::OperatorHandle* op;
+  Source source;
+  std::vector<c10::IValue> rest;  ///< the arguments after the tensor
+  bool no_grad;
+};
+
+/// What happens on a call, decided when the function was compiled: a prologue that gathers the graph
+/// inputs, the forward graph, an autograd node, and an epilogue that writes inputs back and makes
+/// the results. Frozen.
+struct CallPlan {
+  struct Input {
+    enum class Kind : uint8_t { Argument, Captured, GradOfInput };
+    Kind kind;
+    int32_t index = 0;  ///< argument, or the graph input whose `.grad` it is
+    at::Tensor captured;
+  };
+  /// A graph input gets new contents.
+  struct Write {
+    int32_t input;
+    int32_t output;
+    bool seen_by_autograd;
+    uint64_t version_bumps;  ///< as many as eager's operators would make
+  };
+  struct NewGrad {
+    int32_t input;
+    int32_t output;
+  };
+  /// What the backward needs, in the order in which its graph takes it.
+  struct Saved {
+    enum class Kind : uint8_t { Input, Output, Intermediate };
+    Kind kind;
+    int32_t index;  ///< graph input, or graph output
+    /// For intermediates: a graph output that shares their memory and that the caller could write
+    /// to; -1: none.
+    int32_t shares_with = -1;
+  };
+  struct Result {
+    enum class Kind : uint8_t { Undefined, Tensor, Repeated };
+    Kind kind;
+    Source source{Source::Kind::Output, 0, 0};  ///< Tensor
+    int32_t repeats = -1;                       ///< Repeated: an earlier result
+    bool requires_grad = false;
+    uint32_t version = 0;  ///< of a tensor that the function made
+  };
+
+  std::string name;
+  std::vector<Input> inputs;
+  aot::Executable forward;
+
+  /// Null: nothing has a gradient.
+  std::shared_ptr<BackwardProgram> backward;
+  /// Graph outputs with a gradient, in the order of the backward's tangents.
+  std::vector<int32_t> differentiable;
+  /// Graph inputs with a gradient, in the order of the backward's results.
+  std::vector<int32_t> grad_inputs;
+  std::vector<Saved> saved;
+  /// Where the forward graph's outputs begin to be saved values.
+  int32_t first_saved_output = 0;
+
+  std::vector<Write> writes;
+  std::vector<NewGrad> new_grads;
+  std::vector<ViewStep> views;
+  std::vector<Result> results;
+  /// Grad mode as the function leaves it, where it changes it.
+  std::optional<bool> grad_mode_after;
+};
+
+}  // namespace ahead::runtime

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/libtorch.h"
+#include "runtime/call_plan.h"
+
+namespace ahead::runtime {
+
+/// The autograd node of one call of a compiled function. Holds what its backward needs as eager's
+/// nodes do: tensors that the caller can reach are checked against later writes, all of it is
+/// released after the backward unless the graph is retained.
+class CompiledNode final : public torch::autograd::Node {
+ public:
+  explicit CompiledNode(std::shared_ptr<const CallPlan> plan) : plan_(std::move(plan)) {}
+
+  /// Ties the node between the call's inputs and its differentiable outputs.
+  void connect(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& outputs,
+               const NodePtr& self);
+  /// Takes what the backward needs out of the outputs. To be called after connect.
+  void save(const std::vector<at::Tensor>& inputs, std::vector<at::Tensor>& outputs);
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
+  void release_variables() override;
+  void will_release_variables() override { will_release_ = true; }
+  std::string name() const override;
+
+ private:
+  /// An intermediate that only this node holds, unless it shares memory with an output.
+  struct Intermediate {
+    at::Tensor tensor;
+    bool is_shared = false;
+    uint32_t version = 0;
+  };
+
+  std::vector<at::Tensor> unpack();
+  at::Tensor unpack_intermediate(size_t index);
+  void add_tangents(std::vector<at::Tensor>& args, torch::autograd::variable_list& gradients,
+                    BackwardProgram::Mask& defined) const;
+
+  std::shared_ptr<const CallPlan> plan_;
+  std::vector<torch::autograd::SavedVariable> variables_;
+  std::vector<Intermediate> intermediates_;
+  bool released_ = false;
+  bool will_release_ = false;
+};
+
+}  // namespace ahead::runtime

@@ -1,0 +1,128 @@
+#include <vector>
+
+#include "ahead/errors.h"
+#include "runtime/backward_program.h"
+
+namespace ahead::runtime {
+namespace {
+
+/// What undefined tangents make of a value.
+enum class State : uint8_t {
+  Independent,  ///< depends on no tangent
+  Live,         ///< depends on a defined tangent
+  Dead,         ///< depends on undefined tangents only: eager never computes it
+};
+
+class TangentRemover {
+ public:
+  TangentRemover(const Graph& backward, const BackwardProgram::Mask& defined,
+                 const BackwardProgram::Mask& wanted)
+      : graph_(backward), wanted_(wanted), states_(graph_.value_capacity(), State::Independent) {
+    size_t tangent = 0;
+    for (const Graph::Input& input : graph_.inputs()) {
+      if (input.slot.kind != Slot::Kind::Tangent) continue;
+      state(input.value) = defined[tangent++] ? State::Live : State::Dead;
+    }
+  }
+
+  Graph run() {
+    for (Node& node : graph_.nodes()) visit(node);
+    for (size_t i = 0; i < graph_.outputs().size(); ++i) {
+      Value* value = graph_.outputs()[i].value;
+      if (value == nullptr) continue;
+      if (!wanted_[i] || state(value) == State::Dead) graph_.set_output(i, nullptr);
+    }
+    erase_unused();
+    return std::move(graph_);
+  }
+
+ private:
+  State& state(const Value* value) {
+    if (value->id() >= states_.size()) states_.resize(value->id() + 1, State::Independent);
+    return states_[value->id()];
+  }
+
+  void visit(Node& node) {
+    bool has_live = false, has_dead = false;
+    node.for_each_operand([&](Value* value) {
+      has_live |= state(value) == State::Live;
+      has_dead |= state(value) == State::Dead;
+    });
+    const State result = has_live   ? State::Live
+                         : has_dead ? State::Dead
+                                    : State::Independent;
+    for (Value* value : node.results()) {
+      if (value != nullptr) state(value) = result;
+    }
+    if (has_live && has_dead && !skip_addition(node)) materialise_zeros(node);
+  }
+
+  /// The engine adds up the gradients that reach a tensor; there is nothing to add.
+  bool skip_addition(Node& node) {
+    static const Operator* const add = Operator::find("aten.add.Tensor");
+    if (&node.op() != add || !node.args()[0].is_value() || !node.args()[1].is_value()) return false;
+    const bool first_is_dead = state(node.args()[0].value()) == State::Dead;
+    Value* live = node.args()[first_is_dead ? 1 : 0].value();
+    const TensorMeta& sum = node.result()->meta;
+    if (live->meta.sizes != sum.sizes || live->meta.strides != sum.strides ||
+        live->meta.dtype != sum.dtype) {
+      return false;
+    }
+    graph_.replace_uses(node.result(), live);
+    return true;
+  }
+
+  /// Operators that take several gradients get zeros for those that are undefined, as in eager.
+  void materialise_zeros(Node& node) {
+    for (size_t i = 0; i < node.args().size(); ++i) {
+      graph_.set_argument(&node, i, with_zeros(node.args()[i], node));
+    }
+  }
+
+  Argument with_zeros(const Argument& argument, Node& user) {
+    if (argument.is_value() && state(argument.value()) == State::Dead) {
+      return zeros_like(argument.value()->meta, user);
+    }
+    if (!argument.is_list()) return argument;
+    Argument::List list;
+    for (const Argument& element : argument.list()) list.push_back(with_zeros(element, user));
+    return list;
+  }
+
+  Value* zeros_like(const TensorMeta& meta, Node& before) {
+    static const Operator* const empty_strided = Operator::find("aten.empty_strided");
+    static const Operator* const zeros_like = Operator::find("aten.zeros_like");
+    const c10::IValue none;
+    Node* empty = graph_.add_node(
+        *empty_strided,
+        {c10::IValue(at::IntArrayRef(meta.sizes)), c10::IValue(at::IntArrayRef(meta.strides)),
+         c10::IValue(meta.dtype), none, c10::IValue(meta.device), none},
+        &before);
+    Value* shape = graph_.add_return(empty, meta);
+    Node* zeros = graph_.add_node(*zeros_like, {shape, none, none, none, none, none}, &before);
+    return graph_.add_return(zeros, meta);
+  }
+
+  void erase_unused() {
+    for (Node* node = graph_.last(); node != nullptr;) {
+      Node* previous = node->prev();
+      bool is_used = node->has(Tag::Effect);
+      for (const Value* value : node->results()) is_used |= value != nullptr && value->is_used();
+      if (!is_used) graph_.erase(node);
+      node = previous;
+    }
+  }
+
+  Graph graph_;
+  const BackwardProgram::Mask& wanted_;
+  std::vector<State> states_;
+};
+
+}  // namespace
+
+Graph without_tangents(const Graph& backward, const BackwardProgram::Mask& defined,
+                       const BackwardProgram::Mask& wanted) {
+  return TangentRemover(backward, defined, wanted).run();
+}
+
+}  // namespace ahead::runtime

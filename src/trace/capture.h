@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ahead/aot.h"
+#include "ahead/graph.h"
+#include "ahead/trace.h"
+
+namespace ahead::tracing {
+
+/// What a traced function did to one of its graph inputs.
+struct InputFacts {
+  /// By how much writing to it has raised its version; 0: it was not written to.
+  uint64_t writes = 0;
+  /// The writes are part of its history: a gradient flows through them.
+  bool seen_by_autograd = false;
+  /// The graph input whose `.grad` this one was; -1: none.
+  int32_t grad_of = -1;
+  /// The argument it repeats; -1: none.
+  int32_t same_as = -1;
+};
+
+/// What one result of a traced function is to the caller.
+struct ResultFacts {
+  enum class Kind : uint8_t {
+    Undefined,
+    Fresh,         ///< memory of its own, as far as the caller can tell
+    Input,         ///< the very tensor that came in as graph input `base`
+    Result,        ///< the very tensor that is result `base`
+    ViewOfInput,   ///< a view of graph input `base`
+    ViewOfResult,  ///< a view of result `base`
+    ViewOfBase,    ///< a view of IntermediateBase `base`
+  };
+  Kind kind = Kind::Undefined;
+  int32_t base = -1;
+  bool requires_grad = false;
+  /// Requires grad, but was made by no operator that has a gradient.
+  bool is_leaf = true;
+  /// The version of a Fresh result.
+  uint32_t version = 0;
+  /// The result in the graph, and for views what they lead back to.
+  Value* value = nullptr;
+  Value* root = nullptr;
+};
+
+/// A function traced for compilation. Graph outputs are MutatedInput, Output (results of Kind::Fresh
+/// only), IntermediateBase, GradOf and AccumulatedGrad; there is a Tangent for each of the first
+/// three through which a gradient flows.
+struct Capture {
+  Graph graph;
+  std::vector<InputFacts> inputs;
+  std::vector<ResultFacts> results;
+  /// Grad mode as the function left it.
+  bool grad_mode_after = true;
+};
+
+/// Traces a function, with its gradient if `joint`. What the function does to its arguments and how
+/// its results share memory are told by facts rather than by the graph.
+Capture capture(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
+                const TraceOptions& options, bool joint);
+
+}  // namespace ahead::tracing

@@ -1,0 +1,130 @@
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "ahead/ahead.h"
+#include "support/compiled_check.h"
+
+namespace ahead {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+at::Tensor leaf(at::IntArrayRef sizes) {
+  return at::randn(sizes).set_requires_grad(true);
+}
+
+TEST(Compile, FunctionWithGradient) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        return {torch::tanh(in[0].matmul(in[1]) + in[2]).sum()};
+      },
+      {leaf({4, 4}), leaf({4, 4}), leaf({4})});
+}
+
+TEST(Compile, SeveralOutputs) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        at::Tensor a = in[0].sin(), b = in[0] * in[1];
+        return {a, b, a + b, in[1].exp()};
+      },
+      {leaf({3}), leaf({3})});
+}
+
+TEST(Compile, InputMutation) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        in[0].mul_(2);
+        in[0].mul_(in[1]);
+        return {in[0] * 3, in[1].cos()};
+      },
+      {at::randn({3}), leaf({3})});
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        in[0].mul_(3).mul_(in[1]);
+        return {in[0].exp()};
+      },
+      {leaf({3}), leaf({3})}, {.non_leaf_inputs = true});
+}
+
+TEST(Compile, OutputsThatAreOrViewInputs) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        in[0].mul_(2);
+        return {in[0], in[0].view(-1), in[1].t(), in[1].detach(), in[1], in[1].select(0, 1)};
+      },
+      {leaf({2, 3}), leaf({2, 3})}, {.non_leaf_inputs = true});
+}
+
+TEST(Compile, OutputsThatViewEachOther) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        at::Tensor y = in[0] * 2, z = in[0] * 3;
+        return {y.view(-1), y, y.t(), z.view(-1), z.select(1, 1), y};
+      },
+      {leaf({2, 3})});
+}
+
+TEST(Compile, MultiOutputViews) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        std::vector<at::Tensor> parts = (in[0] * 2).split(1);
+        std::vector<at::Tensor> rows = in[0].unbind(1);
+        parts.insert(parts.end(), rows.begin(), rows.end());
+        return parts;
+      },
+      {leaf({2, 3})});
+}
+
+TEST(Compile, NoGradMode) {
+  at::NoGradGuard no_grad;
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        in[0].mul_(2);
+        return {in[0].view(-1), in[0] + in[1], in[1].t()};
+      },
+      {at::randn({2, 3}), leaf({2, 3})}, {.backward = false});
+}
+
+TEST(Compile, Dropout) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        return {torch::dropout(in[0] * in[1], 0.5, true) * in[1]};
+      },
+      {leaf({8, 3}), leaf({8, 3})});
+}
+
+TEST(Compile, ModuleTrains) {
+  auto make = [] {
+    torch::manual_seed(3);
+    return torch::nn::Sequential(torch::nn::Linear(4, 8), torch::nn::BatchNorm1d(8),
+                                 torch::nn::ReLU(), torch::nn::Linear(8, 2));
+  };
+  auto eager = make(), trained = make();
+  auto compiled = compile(trained, {.fullgraph = true});
+  torch::optim::SGD eager_steps(eager->parameters(), 0.1), steps(trained->parameters(), 0.1);
+  for (int i = 0; i < 5; ++i) {
+    const at::Tensor x = at::randn({6, 4});
+    eager_steps.zero_grad();
+    steps.zero_grad();
+    const at::Tensor a = eager->forward(x).square().sum(), b = compiled(x).square().sum();
+    EXPECT_TRUE(at::equal(a, b));
+    a.backward();
+    b.backward();
+    eager_steps.step();
+    steps.step();
+  }
+  for (size_t i = 0; i < eager->parameters().size(); ++i) {
+    EXPECT_TRUE(at::equal(eager->parameters()[i], trained->parameters()[i]));
+  }
+  for (size_t i = 0; i < eager->buffers().size(); ++i) {
+    EXPECT_TRUE(at::equal(eager->buffers()[i], trained->buffers()[i]));
+  }
+  EXPECT_EQ(compiled.stats().traces, 2u);
+  eager->eval();
+  trained->eval();
+  const at::Tensor x = at::randn({6, 4});
+  EXPECT_TRUE(at::equal(eager->forward(x), compiled(x)));
+}
+
+}  // namespace
+}  // namespace ahead
