@@ -29,6 +29,10 @@ class AHEAD_API Interpreter {
   /// stolen: each is freed after its last use.
   std::vector<at::Tensor> operator()(std::vector<at::Tensor>&& args) const;
 
+  /// Runs the graph as a user's program would run: results have history where grad mode was on when
+  /// the node was traced, and it can be traced again.
+  std::vector<at::Tensor> replay(std::vector<at::Tensor>&& args) const;
+
  private:
   std::unique_ptr<const Plan> plan_;
 };

@@ -12,6 +12,8 @@ namespace ahead {
 
 /// One value that the forward graph hands to the backward graph.
 struct SavedValue {
+  /// What is saved: Value::id() in the joint graph; -1 if a partitioner does not say.
+  int64_t joint_value = -1;
   /// The forward graph's input that is saved; -1 if an intermediate is.
   int64_t input = -1;
   /// A forward output before the Saved ones that is the very same value; -1 if there is none.

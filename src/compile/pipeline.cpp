@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "base/hash.h"
+#include "compile/double_backward.h"
 #include "compile/plan_builder.h"
 #include "trace/capture.h"
 
@@ -103,12 +104,16 @@ void compile_inference(runtime::CallPlan& plan, const Graph& graph, const Option
   stages.keep(graph);
 }
 
-void compile_training(runtime::CallPlan& plan, const Graph& graph, const Options& options,
+void compile_training(runtime::CallPlan& plan, const Graph& graph, const std::string& opaque,
+                      const Options& options,
                       const detail::Compilers& compilers, Stages& stages) {
-  PartitionedGraphs graphs =
-      stages.run("partition", [&] { return partition(JointGraph(graph), options); });
+  const JointGraph joint(graph);
+  PartitionedGraphs graphs = stages.run("partition", [&] { return partition(joint, options); });
   plan.first_saved_output =
       static_cast<int32_t>(graphs.forward.outputs().size() - graphs.saved.size());
+  if (options.double_backward) {
+    plan.double_backward = make_double_backward(joint, graphs, opaque, options, compilers);
+  }
   plan_backward(plan, graphs);
   stages.keep(graphs.forward, ".forward");
   stages.keep(graphs.backward, ".backward");
@@ -140,7 +145,7 @@ Compilation compile_function(const aot::FlatFunction& function,
   plan->name = "CompiledFunction";
   if (capture.grad_mode_after == joint) plan->grad_mode_after.reset();
   if (has_gradient(capture.graph)) {
-    compile_training(*plan, capture.graph, options, compilers, stages);
+    compile_training(*plan, capture.graph, capture.opaque_gradient, options, compilers, stages);
   } else {
     compile_inference(*plan, without_gradient(capture.graph), options, compilers, stages);
   }

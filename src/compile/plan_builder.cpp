@@ -221,6 +221,11 @@ void plan_backward(CallPlan& plan, PartitionedGraphs& graphs) {
       ++next;
     }
   }
+  int32_t variables = 0, intermediates = 0;
+  for (CallPlan::Saved& saved : plan.saved) {
+    const bool is_kept = saved.kind == CallPlan::Saved::Kind::Intermediate;
+    saved.place = is_kept ? intermediates++ : variables++;
+  }
   for (const Graph::Input& input : graphs.backward.inputs()) {
     if (input.slot.kind == Slot::Kind::Tangent) plan.differentiable.push_back(input.slot.index);
   }

@@ -1,6 +1,7 @@
 #include "ahead/interpret.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/core/stack.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -15,6 +16,13 @@ namespace {
 using Plan = Interpreter::Plan;
 using Stack = torch::jit::Stack;
 
+[[noreturn]] void throw_not_replayable(const Plan::Call& call) {
+  const std::string name = call.op == nullptr ? "ahead.call" : c10::toString(call.op->operator_name());
+  throw Unsupported("double backward",
+                    name + ": there is no derivative of an operator that writes to its arguments. "
+                           "Compile with double_backward = false, or keep it outside.");
+}
+
 /// One run: a register for every value that is still needed.
 class Frame {
  public:
@@ -23,7 +31,8 @@ class Frame {
     stack_.reserve(static_cast<size_t>(plan.max_stack));
   }
 
-  void bind(std::vector<at::Tensor>&& args);
+  /// `detach`: a few kernels ask whether a tensor requires grad; below autograd none does.
+  void bind(std::vector<at::Tensor>&& args, bool detach);
   void run() {
     for (const Plan::Call& call : plan_.calls) {
       if (call.view != Plan::kNothing) {
@@ -38,6 +47,21 @@ class Frame {
       } else {
         call_mutable_op(call);
       }
+      store_results(call);
+    }
+  }
+  void replay() {
+    for (const Plan::Call& call : plan_.calls) {
+      if (call.view != Plan::kNothing) {
+        const Plan::View& view = plan_.views[static_cast<size_t>(call.view)];
+        reg(view.result) =
+            call_links(view, view.last_use ? std::move(reg(view.source)) : reg(view.source));
+        continue;
+      }
+      if (call.op == nullptr || !call.written.empty()) throw_not_replayable(call);
+      at::AutoGradMode mode(at::GradMode::is_enabled() && !call.no_grad);
+      push_operands(call);
+      call.op->callBoxed(stack_);
       store_results(call);
     }
   }
@@ -59,7 +83,7 @@ class Frame {
   Stack stack_;
 };
 
-void Frame::bind(std::vector<at::Tensor>&& args) {
+void Frame::bind(std::vector<at::Tensor>&& args, bool detach) {
   const size_t all = plan_.parameters.size();
   const bool with_captured = args.size() == all;
   if (!with_captured && args.size() != static_cast<size_t>(plan_.num_free_parameters)) {
@@ -78,8 +102,7 @@ void Frame::bind(std::vector<at::Tensor>&& args) {
     }
     at::Tensor argument = given ? std::move(args[next++]) : parameter.captured;
     if (parameter.reg == Plan::kNothing) continue;
-    // A few kernels ask whether a tensor requires grad; here none does.
-    if (argument.defined() && argument.requires_grad()) argument = argument.tensor_data();
+    if (detach && argument.defined() && argument.requires_grad()) argument = argument.tensor_data();
     reg(parameter.reg) = std::move(argument);
   }
 }
@@ -170,6 +193,7 @@ void Frame::make_view(const Plan::View& view) {
 at::Tensor Frame::call_links(const Plan::View& view, at::Tensor source) {
   for (int32_t i = 0; i < view.num_links; ++i) {
     const Plan::Call& link = plan_.links[static_cast<size_t>(view.first_link + i)];
+    at::AutoGradMode mode(at::GradMode::is_enabled() && !link.no_grad);
     stack_.emplace_back(std::move(source));
     push_operands(link);
     link.op->callBoxed(stack_);
@@ -216,8 +240,15 @@ std::vector<at::Tensor> Frame::results() {
 
 std::vector<at::Tensor> Interpreter::Plan::run(std::vector<at::Tensor>&& args) const {
   Frame frame(*this);
-  frame.bind(std::move(args));
+  frame.bind(std::move(args), /*detach=*/true);
   frame.run();
+  return frame.results();
+}
+
+std::vector<at::Tensor> Interpreter::Plan::replay(std::vector<at::Tensor>&& args) const {
+  Frame frame(*this);
+  frame.bind(std::move(args), /*detach=*/false);
+  frame.replay();
   return frame.results();
 }
 
@@ -231,6 +262,10 @@ std::vector<at::Tensor> Interpreter::operator()(std::vector<at::Tensor>&& args) 
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   c10::impl::ExcludeDispatchKeyGuard below_autocast(c10::autocast_dispatch_keyset);
   return plan_->run(std::move(args));
+}
+
+std::vector<at::Tensor> Interpreter::replay(std::vector<at::Tensor>&& args) const {
+  return plan_->replay(std::move(args));
 }
 
 std::vector<at::Tensor> interpret(const Graph& graph, std::vector<at::Tensor> args) {

@@ -177,6 +177,7 @@ class Planner {
   static Plan::Call start_call(const Node& node) {
     Plan::Call call{};
     call.view = Plan::kNothing;
+    call.no_grad = node.has(Tag::NoGrad);
     if (node.op().in_dispatcher()) {
       const Operator& op = with_wrapped_number(node.op());
       call.op = &op.handle();

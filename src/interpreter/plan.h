@@ -24,6 +24,7 @@ struct Interpreter::Plan {
   };
   struct Call {
     const c10::OperatorHandle* op;  ///< null: run the sub-plan, or make a view
+    bool no_grad;                   ///< recorded while grad mode was off
     int32_t view;                   ///< into views; kNothing: none
     std::shared_ptr<const Plan> sub_plan;
     int32_t first_operand;
@@ -60,6 +61,7 @@ struct Interpreter::Plan {
 
   explicit Plan(const Graph& graph);
   std::vector<at::Tensor> run(std::vector<at::Tensor>&& args) const;
+  std::vector<at::Tensor> replay(std::vector<at::Tensor>&& args) const;
 
   std::vector<Parameter> parameters;
   std::vector<Call> calls;

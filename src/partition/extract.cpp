@@ -182,6 +182,7 @@ class Extractor {
 
   void add_saved(const Value& value, Value* in_forward, size_t num_outputs) {
     SavedValue saved;
+    saved.joint_value = value.id();
     saved.copied = joint_.overwritten[value.id()];
     saved.owned = saved.copied || !visible_[joint_.aliasing.group(&value)];
     saved.bytes = storage_bytes(value.meta);

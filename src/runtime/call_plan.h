@@ -29,6 +29,24 @@ struct ViewStep {
   bool no_grad;
 };
 
+/// The backward as a function that can be differentiated itself.
+class DifferentiableBackward {
+ public:
+  virtual ~DifferentiableBackward() = default;
+
+  /// One graph input that it needs, or one saved value.
+  struct Need {
+    enum class Kind : uint8_t { Input, Saved };
+    Kind kind;
+    int32_t index;
+  };
+  virtual const std::vector<Need>& needs() const = 0;
+  /// The gradients of the plan's grad_inputs, with history; undefined where they are not wanted.
+  virtual std::vector<at::Tensor> run(const std::vector<at::Tensor>& needed,
+                                      const std::vector<at::Tensor>& tangents,
+                                      const BackwardProgram::Mask& wanted) = 0;
+};
+
 /// What happens on a call, decided when the function was compiled: a prologue that gathers the graph
 /// inputs, the forward graph, an autograd node, and an epilogue that writes inputs back and makes
 /// the results. Frozen.
@@ -58,6 +76,7 @@ struct CallPlan {
     /// For intermediates: a graph output that shares their memory and that the caller could write
     /// to; -1: none.
     int32_t shares_with = -1;
+    int32_t place = 0;  ///< among the intermediates, or among the others
   };
   struct Result {
     enum class Kind : uint8_t { Undefined, Tensor, Repeated };
@@ -74,6 +93,8 @@ struct CallPlan {
 
   /// Null: nothing has a gradient.
   std::shared_ptr<BackwardProgram> backward;
+  /// Null: the user asked for none.
+  std::shared_ptr<DifferentiableBackward> double_backward;
   /// Graph outputs with a gradient, in the order of the backward's tangents.
   std::vector<int32_t> differentiable;
   /// Graph inputs with a gradient, in the order of the backward's results.

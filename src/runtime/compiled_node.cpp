@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
+#include <torch/csrc/autograd/functions/basic_ops.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include "ahead/errors.h"
@@ -40,46 +41,88 @@ void CompiledNode::save(const std::vector<at::Tensor>& inputs, std::vector<at::T
       kept.tensor = std::move(outputs[index]);
       if (saved.shares_with < 0 || kept.tensor.is_inference()) continue;
       const at::Tensor& shared = outputs[static_cast<size_t>(saved.shares_with)];
+      if (!shared.is_alias_of(kept.tensor)) continue;
       const auto& counter = shared.unsafeGetTensorImpl()->version_counter();
       kept.tensor.unsafeGetTensorImpl()->set_version_counter(counter);
       kept.is_shared = true;
       kept.version = counter.current_version();
     }
   }
+  if (plan_->double_backward != nullptr) save_for_double_backward(inputs);
+}
+
+/// Tensors that the caller may free once the backward needs them no more are saved by the backward
+/// itself; these are the rest.
+void CompiledNode::save_for_double_backward(const std::vector<at::Tensor>& inputs) {
+  for (const DifferentiableBackward::Need& need : plan_->double_backward->needs()) {
+    if (need.kind != DifferentiableBackward::Need::Kind::Input) continue;
+    further_inputs_.emplace_back(inputs[static_cast<size_t>(need.index)], /*is_output=*/false);
+  }
 }
 
 variable_list CompiledNode::apply(variable_list&& gradients) {
   std::lock_guard<std::mutex> lock(mutex_);
   TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
-  if (at::GradMode::is_enabled()) {
-    throw Unsupported("backward",
-                      name() + ": create_graph through a compiled function is not there yet.");
+  lay_out(gradients);
+  const bool is_differentiable = at::GradMode::is_enabled();
+  if (is_differentiable && plan_->double_backward != nullptr) {
+    return apply_differentiably(std::move(gradients));
   }
   std::vector<at::Tensor> args = unpack();
-  BackwardProgram::Mask defined, wanted;
-  add_tangents(args, gradients, defined);
+  BackwardProgram::Mask defined;
+  for (at::Tensor& gradient : gradients) {
+    defined.push_back(gradient.defined());
+    args.push_back(std::move(gradient));
+  }
+  variable_list results = plan_->backward->run(std::move(args), defined, wanted_gradients());
+  return is_differentiable ? with_error(std::move(results)) : results;
+}
+
+/// The first derivative is right; whoever asks for the second is told.
+variable_list CompiledNode::with_error(variable_list&& results) const {
+  const NodePtr error = make_autograd_node<torch::autograd::Error>(
+      name() +
+      ": the function was compiled with double_backward = false. (torch.compile with aot_autograd "
+      "does not currently support double backward.)");
+  for (const at::Tensor& result : results) {
+    if (!result.defined()) continue;
+    torch::autograd::impl::set_gradient_edge(result, {error, error->add_input_metadata(result)});
+  }
+  return std::move(results);
+}
+
+variable_list CompiledNode::apply_differentiably(variable_list&& gradients) {
+  std::vector<at::Tensor> needed;
+  size_t next = 0;
+  for (const DifferentiableBackward::Need& need : plan_->double_backward->needs()) {
+    needed.push_back(need.kind == DifferentiableBackward::Need::Kind::Input
+                         ? further_inputs_[next++].unpack(getptr())
+                         : unpack_saved(static_cast<size_t>(need.index)));
+  }
+  return plan_->double_backward->run(needed, gradients, wanted_gradients());
+}
+
+BackwardProgram::Mask CompiledNode::wanted_gradients() const {
+  BackwardProgram::Mask wanted;
   for (size_t i = 0; i < plan_->grad_inputs.size(); ++i) {
     wanted.push_back(task_should_compute_output(i));
   }
-  return plan_->backward->run(std::move(args), defined, wanted);
+  return wanted;
 }
 
 std::vector<at::Tensor> CompiledNode::unpack() {
   std::vector<at::Tensor> args;
   args.reserve(plan_->saved.size() + plan_->backward->tangents().size());
-  size_t variable = 0, intermediate = 0;
-  for (const Saved& saved : plan_->saved) {
-    if (saved.kind == Saved::Kind::Intermediate) {
-      args.push_back(unpack_intermediate(intermediate++));
-    } else {
-      args.push_back(variables_[variable++].unpack(getptr()));
-    }
-  }
+  for (size_t i = 0; i < plan_->saved.size(); ++i) args.push_back(unpack_saved(i));
   return args;
 }
 
-at::Tensor CompiledNode::unpack_intermediate(size_t index) {
-  Intermediate& kept = intermediates_[index];
+at::Tensor CompiledNode::unpack_saved(size_t index) {
+  const Saved& saved = plan_->saved[index];
+  if (saved.kind != Saved::Kind::Intermediate) {
+    return variables_[static_cast<size_t>(saved.place)].unpack(getptr());
+  }
+  Intermediate& kept = intermediates_[static_cast<size_t>(saved.place)];
   TORCH_CHECK(!kept.is_shared || kept.tensor._version() == kept.version,
               "one of the variables needed for gradient computation has been modified by an inplace "
               "operation: ",
@@ -90,18 +133,14 @@ at::Tensor CompiledNode::unpack_intermediate(size_t index) {
 }
 
 /// The graph was traced for tangents of a certain layout.
-void CompiledNode::add_tangents(std::vector<at::Tensor>& args, variable_list& gradients,
-                                BackwardProgram::Mask& defined) const {
+void CompiledNode::lay_out(variable_list& gradients) const {
   const std::vector<TensorMeta>& expected = plan_->backward->tangents();
   for (size_t i = 0; i < expected.size(); ++i) {
     at::Tensor& gradient = gradients[i];
-    defined.push_back(gradient.defined());
-    if (gradient.defined() && gradient.strides() != expected[i].strides) {
-      at::Tensor laid_out =
-          at::empty_strided(expected[i].sizes, expected[i].strides, gradient.options());
-      gradient = laid_out.copy_(gradient);
-    }
-    args.push_back(std::move(gradient));
+    if (!gradient.defined() || gradient.strides() == expected[i].strides) continue;
+    at::Tensor laid_out =
+        at::empty_strided(expected[i].sizes, expected[i].strides, gradient.options());
+    gradient = laid_out.copy_(gradient);
   }
 }
 
@@ -110,6 +149,7 @@ void CompiledNode::release_variables() {
   released_ = true;
   variables_.clear();
   intermediates_.clear();
+  further_inputs_.clear();
 }
 
 std::string CompiledNode::name() const {

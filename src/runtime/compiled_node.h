@@ -38,13 +38,18 @@ class CompiledNode final : public torch::autograd::Node {
   };
 
   std::vector<at::Tensor> unpack();
-  at::Tensor unpack_intermediate(size_t index);
-  void add_tangents(std::vector<at::Tensor>& args, torch::autograd::variable_list& gradients,
-                    BackwardProgram::Mask& defined) const;
+  at::Tensor unpack_saved(size_t index);
+  void save_for_double_backward(const std::vector<at::Tensor>& inputs);
+  torch::autograd::variable_list apply_differentiably(torch::autograd::variable_list&& gradients);
+  torch::autograd::variable_list with_error(torch::autograd::variable_list&& results) const;
+  void lay_out(torch::autograd::variable_list& gradients) const;
+  BackwardProgram::Mask wanted_gradients() const;
 
   std::shared_ptr<const CallPlan> plan_;
   std::vector<torch::autograd::SavedVariable> variables_;
   std::vector<Intermediate> intermediates_;
+  /// Inputs that only a double backward needs.
+  std::vector<torch::autograd::SavedVariable> further_inputs_;
   bool released_ = false;
   bool will_release_ = false;
 };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "ahead/aot.h"
@@ -51,6 +52,9 @@ struct Capture {
   Graph graph;
   std::vector<InputFacts> inputs;
   std::vector<ResultFacts> results;
+  /// An autograd node whose gradient is not that of the operators it stands for: a custom function,
+  /// or one with hooks; empty if there is none.
+  std::string opaque_gradient;
   /// Grad mode as the function left it.
   bool grad_mode_after = true;
 };

@@ -44,6 +44,14 @@ bool is_unfunctionalizable_view(const c10::Error& error) {
          error.msg().find("tensor being mutated that has internal overlap") != std::string::npos;
 }
 
+/// Whether a gradient does more than its operator's formula says.
+bool is_opaque(torch::autograd::Node& node) {
+  if (dynamic_cast<torch::autograd::AccumulateGrad*>(&node) != nullptr) return false;
+  return std::string_view(typeid(node).name()).find("CppNode") != std::string_view::npos ||
+         !node.pre_hooks().empty() || !node.post_hooks().empty() ||
+         !node.tensor_pre_hooks().empty();
+}
+
 bool is_captured(Tracer& tracer, const Lifted& lifted) {
   return tracer.graph().inputs()[lifted.value->index()].slot.kind == Slot::Kind::Captured;
 }
@@ -323,6 +331,7 @@ void Session::lift_unseen_leaves(const edge_list& roots) {
         tracer_.lift(leaf->variable);
       }
     }
+    if (is_opaque(*node)) capture_.opaque_gradient = node->name();
     if (!node->next_edges().empty() && node->sequence_nr() < tracer_.first_sequence()) {
       throw Unsupported("trace", node->name() +
                                      ": a custom autograd function takes a captured tensor that is "

@@ -1,0 +1,144 @@
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "ahead/ahead.h"
+#include "support/like_eager.h"
+
+namespace ahead {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+using torch::autograd::grad;
+
+at::Tensor leaf(at::IntArrayRef sizes) {
+  return at::randn(sizes).set_requires_grad(true);
+}
+
+void expect_same(const Tensors& eager, const Tensors& compiled) {
+  ASSERT_EQ(eager.size(), compiled.size());
+  for (size_t i = 0; i < eager.size(); ++i) {
+    EXPECT_EQ(tensor_difference(eager[i], compiled[i]), "") << i;
+    EXPECT_EQ(eager[i].defined() && eager[i].requires_grad(),
+              compiled[i].defined() && compiled[i].requires_grad())
+        << i;
+  }
+}
+
+/// The derivatives of the sum of a function, one order after the other.
+template <class F>
+Tensors derivatives(F&& f, const at::Tensor& x, int order) {
+  Tensors all{f(x).sum()};
+  for (int i = 0; i < order; ++i) {
+    const Tensors next = grad({all.back().sum()}, {x}, {}, /*retain_graph=*/true,
+                              /*create_graph=*/true);
+    all.push_back(next[0]);
+  }
+  return all;
+}
+
+TEST(DoubleBackward, AnyOrder) {
+  const auto f = [](const at::Tensor& x) { return (x.sin() * x.exp()).tanh() * x; };
+  auto compiled = compile(f, {.fullgraph = true});
+  for (int call = 0; call < 3; ++call) {
+    const at::Tensor x = leaf({4});
+    expect_same(derivatives(f, x, 4), derivatives(compiled, x, 4));
+  }
+}
+
+TEST(DoubleBackward, GradientPenalty) {
+  torch::manual_seed(5);
+  auto net = torch::nn::Sequential(torch::nn::Linear(3, 8), torch::nn::SiLU(),
+                                   torch::nn::LayerNorm(torch::nn::LayerNormOptions({8})),
+                                   torch::nn::GELU(), torch::nn::Linear(8, 1));
+  auto compiled = compile(net, {.fullgraph = true});
+  const auto step = [&](auto& f, const at::Tensor& x) {
+    net->zero_grad();
+    const at::Tensor y = f(x);
+    const at::Tensor slope =
+        grad({y}, {x}, {at::ones_like(y)}, /*retain_graph=*/true, /*create_graph=*/true)[0];
+    (y.mean() + (slope.norm(2, 1) - 1).square().mean()).backward();
+    Tensors grads{y, slope};
+    for (const at::Tensor& parameter : net->parameters()) grads.push_back(parameter.grad().clone());
+    return grads;
+  };
+  auto eager = [&](const at::Tensor& x) { return net->forward(x); };
+  for (int call = 0; call < 3; ++call) {
+    const at::Tensor x = leaf({5, 3});
+    const Tensors expected = step(eager, x), actual = step(compiled, x);
+    expect_same({expected[0], expected[1]}, {actual[0], actual[1]});
+    // Eager adds the gradients of both terms up layer by layer, the compiled one at the end.
+    for (size_t i = 2; i < expected.size(); ++i) {
+      EXPECT_TRUE(at::allclose(expected[i], actual[i], 1e-5, 1e-6)) << i;
+    }
+  }
+}
+
+TEST(DoubleBackward, TakesRandomNumbersFromTheFirstRun) {
+  const auto f = [](const at::Tensor& x) {
+    return torch::dropout(x.exp(), 0.5, true) * torch::dropout(x.detach(), 0.5, true) * x;
+  };
+  auto compiled = compile(f, {.fullgraph = true});
+  for (int call = 0; call < 3; ++call) {
+    const at::Tensor x = leaf({16});
+    torch::manual_seed(call);
+    const Tensors expected = derivatives(f, x, 3);
+    torch::manual_seed(call);
+    expect_same(expected, derivatives(compiled, x, 3));
+  }
+}
+
+TEST(DoubleBackward, SomeOutputsAndSomeInputs) {
+  const auto f = [](const at::Tensor& x, const at::Tensor& w) {
+    return std::vector<at::Tensor>{x * w * w, x.square() * w, w.exp()};
+  };
+  auto compiled = compile(f, {.fullgraph = true});
+  const at::Tensor x = leaf({3}), w = leaf({3});
+  const auto second = [&](auto& function, size_t output, const at::Tensor& by) {
+    const Tensors outputs = function(x, w);
+    const at::Tensor first = grad({outputs[output].sum()}, {by}, {}, true, true)[0];
+    return grad({first.sum()}, {x, w}, {}, true, true, /*allow_unused=*/true);
+  };
+  for (size_t output = 0; output < 2; ++output) {
+    expect_same(second(f, output, x), second(compiled, output, x));
+    expect_same(second(f, output, w), second(compiled, output, w));
+  }
+  expect_same(second(f, 2, w), second(compiled, 2, w));
+}
+
+TEST(DoubleBackward, SwitchedOff) {
+  const auto f = [](const at::Tensor& x) { return x.sin() * x; };
+  auto compiled = compile(f, {.fullgraph = true, .double_backward = false});
+  const at::Tensor x = leaf({3});
+  const at::Tensor first = grad({compiled(x).sum()}, {x}, {}, true, true)[0];
+  EXPECT_TRUE(first.requires_grad());
+  EXPECT_TRUE(at::equal(first, grad({f(x).sum()}, {x})[0]));
+  try {
+    first.sum().backward();
+    FAIL();
+  } catch (const c10::Error& error) {
+    EXPECT_NE(error.msg().find("does not currently support double backward"), std::string::npos);
+  }
+}
+
+struct Cube : torch::autograd::Function<Cube> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
+    context->save_for_backward({x});
+    return x * x * x;
+  }
+  static Tensors backward(torch::autograd::AutogradContext* context, const Tensors& gradients) {
+    const at::Tensor x = context->get_saved_variables()[0];
+    return {gradients[0] * 3 * x * x};
+  }
+};
+
+TEST(DoubleBackward, CustomFunctionIsRefused) {
+  const auto f = [](const at::Tensor& x) { return Cube::apply(x); };
+  auto compiled = compile(f, {.fullgraph = true});
+  const at::Tensor x = leaf({3});
+  const at::Tensor y = compiled(x).sum();
+  EXPECT_TRUE(at::equal(grad({y}, {x}, {}, true)[0], grad({f(x).sum()}, {x})[0]));
+  EXPECT_THROW(grad({y}, {x}, {}, true, true), Unsupported);
+}
+
+}  // namespace
+}  // namespace ahead
