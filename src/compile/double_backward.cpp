@@ -156,8 +156,8 @@ class ForwardCone {
 
 class DoubleBackward final : public runtime::DifferentiableBackward {
  public:
-  DoubleBackward(ForwardCone cone, std::vector<int32_t> grad_inputs, std::string opaque,
-                 const Options& options, const detail::Compilers& compilers)
+  DoubleBackward(ForwardCone cone, std::vector<int32_t> grad_inputs,
+                 const std::vector<SavedValue>& saved, std::string opaque, const Options& options, const detail::Compilers& compilers)
       : needs_(std::move(cone.needs)),
         unrepeatable_(std::move(cone.unrepeatable)),
         opaque_(std::move(opaque)),
@@ -167,6 +167,7 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
     options_.confirm = 0;
     options_.fullgraph = false;
     for (int32_t input : grad_inputs) grad_arguments_.push_back(argument_of(input));
+    for (Need& need : needs_) reuse_saved(need, saved);
   }
 
   const std::vector<Need>& needs() const override { return needs_; }
@@ -192,6 +193,13 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
     detail::CompiledCore core;
     aot::FlatFunction gradient;
   };
+
+  /// What the backward saves anyway is not saved again.
+  static void reuse_saved(Need& need, const std::vector<SavedValue>& saved) {
+    for (size_t i = 0; i < saved.size() && need.kind == Need::Kind::Input; ++i) {
+      if (saved[i].input == need.index) need = {Need::Kind::Saved, static_cast<int32_t>(i)};
+    }
+  }
 
   int32_t argument_of(int32_t input) const {
     for (size_t i = 0; i < needs_.size(); ++i) {
@@ -255,7 +263,7 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
     return gradients;
   }
 
-  const std::vector<Need> needs_;
+  std::vector<Need> needs_;
   const std::string unrepeatable_, opaque_;
   const Interpreter forward_;
   Options options_;
@@ -276,7 +284,7 @@ std::shared_ptr<runtime::DifferentiableBackward> make_double_backward(
     grad_inputs.push_back(output.slot.index);
   }
   return std::make_shared<DoubleBackward>(ForwardCone(joint, graphs), std::move(grad_inputs),
-                                          opaque, options, compilers);
+                                          graphs.saved, opaque, options, compilers);
 }
 
 }  // namespace ahead::compiling

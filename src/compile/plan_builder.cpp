@@ -43,7 +43,13 @@ class PlanBuilder {
 
   CallPlan build() {
     for (size_t i = 0; i < graph_.inputs().size(); ++i) add_input(i);
-    for (size_t i = 0; i < graph_.outputs().size(); ++i) add_effect(i);
+    for (size_t i = 0; i < graph_.inputs().size(); ++i) add_write(i);
+    for (size_t i = 0; i < graph_.outputs().size(); ++i) {
+      const Slot slot = graph_.outputs()[i].slot;
+      if (slot.kind == Slot::Kind::AccumulatedGrad) {
+        plan_.new_grads.push_back({forward_input(slot.index), forward_position(i)});
+      }
+    }
     for (const ResultFacts& facts : capture_.results) plan_.results.push_back(result(facts));
     return std::move(plan_);
   }
@@ -64,15 +70,20 @@ class PlanBuilder {
     plan_.inputs.push_back(std::move(planned));
   }
 
-  void add_effect(size_t index) {
-    const Slot slot = graph_.outputs()[index].slot;
-    if (slot.kind == Slot::Kind::MutatedInput) {
-      const InputFacts& facts = capture_.inputs[static_cast<size_t>(slot.index)];
-      plan_.writes.push_back({forward_input(slot.index), forward_position(index),
-                              facts.seen_by_autograd, facts.writes});
-    } else if (slot.kind == Slot::Kind::AccumulatedGrad) {
-      plan_.new_grads.push_back({forward_input(slot.index), forward_position(index)});
+  void add_write(size_t index) {
+    const InputFacts& facts = capture_.inputs[index];
+    const int32_t input = forward_input(position(static_cast<int64_t>(index)));
+    if (facts.new_requires_grad) {
+      plan_.requires_grad_changes.push_back({input, *facts.new_requires_grad});
     }
+    const int64_t output =
+        graph_.find_output({Slot::Kind::MutatedInput, position(static_cast<int64_t>(index))});
+    if (output < 0 && !facts.new_geometry) return;
+    CallPlan::Write write{input,
+                          output < 0 ? -1 : forward_position(static_cast<size_t>(output)),
+                          facts.seen_by_autograd, facts.writes, facts.new_geometry};
+    if (write.geometry) write.geometry->offset -= graph_.inputs()[index].value->meta.offset;
+    plan_.writes.push_back(std::move(write));
   }
 
   /// Tangents are inputs of the backward, so they do not count.

@@ -19,7 +19,9 @@ class Call {
     gather_inputs(args);
     outputs_ = plan_.forward(std::vector<at::Tensor>(inputs_));
     own_outputs();
+    change_requires_grad(true);
     if (plan_.backward != nullptr) add_node(shared_plan);
+    change_requires_grad(false);
     write_inputs();
     set_new_grads();
     make_views();
@@ -63,17 +65,31 @@ class Call {
     node.save(inputs_, outputs_);
   }
 
+  void change_requires_grad(bool value) {
+    for (const CallPlan::RequiresGradChange& change : plan_.requires_grad_changes) {
+      if (change.requires_grad != value) continue;
+      inputs_[static_cast<size_t>(change.input)].set_requires_grad(value);
+    }
+  }
+
   void write_inputs() {
     for (const CallPlan::Write& write : plan_.writes) {
-      at::Tensor& input = inputs_[static_cast<size_t>(write.input)];
-      {
-        at::AutoGradMode mode(write.seen_by_autograd);
-        input.copy_(outputs_[static_cast<size_t>(write.output)]);
-      }
-      for (uint64_t i = 1; i < write.version_bumps && !input.is_inference(); ++i) {
-        input.unsafeGetTensorImpl()->bump_version();
-      }
+      const at::Tensor& input = inputs_[static_cast<size_t>(write.input)];
+      const bool has_version = !input.is_inference();
+      const int64_t version =
+          has_version ? input._version() + static_cast<int64_t>(write.version_bumps) : 0;
+      this->write(input, write);
+      while (has_version && input._version() < version) input.unsafeGetTensorImpl()->bump_version();
     }
+  }
+
+  void write(const at::Tensor& input, const CallPlan::Write& write) {
+    at::AutoGradMode mode(write.seen_by_autograd);
+    if (write.geometry) {
+      input.as_strided_(write.geometry->sizes, write.geometry->strides,
+                        input.storage_offset() + write.geometry->offset);
+    }
+    if (write.output >= 0) input.copy_(outputs_[static_cast<size_t>(write.output)]);
   }
 
   void set_new_grads() {

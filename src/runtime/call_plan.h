@@ -57,12 +57,18 @@ struct CallPlan {
     int32_t index = 0;  ///< argument, or the graph input whose `.grad` it is
     at::Tensor captured;
   };
-  /// A graph input gets new contents.
+  /// A graph input gets new contents, a new geometry, or both.
   struct Write {
     int32_t input;
-    int32_t output;
+    int32_t output;  ///< -1: the contents stay
     bool seen_by_autograd;
     uint64_t version_bumps;  ///< as many as eager's operators would make
+    /// The new sizes and strides; the offset is relative to the one before.
+    std::optional<TensorMeta> geometry;
+  };
+  struct RequiresGradChange {
+    int32_t input;
+    bool requires_grad;
   };
   struct NewGrad {
     int32_t input;
@@ -103,6 +109,7 @@ struct CallPlan {
   /// Where the forward graph's outputs begin to be saved values.
   int32_t first_saved_output = 0;
 
+  std::vector<RequiresGradChange> requires_grad_changes;
   std::vector<Write> writes;
   std::vector<NewGrad> new_grads;
   std::vector<ViewStep> views;

@@ -140,6 +140,7 @@ bool CallGuard::same_identities(const std::vector<at::Tensor>& args) const {
 /// knows of no memory, would be wrong.
 bool CallGuard::is_written_alone(const CallPlan& plan, const std::vector<at::Tensor>& args) const {
   for (const CallPlan::Write& write : plan.writes) {
+    if (write.output < 0) continue;
     const at::Tensor& written = input_of(plan, args, static_cast<size_t>(write.input));
     for (size_t i = 0; i < plan.inputs.size(); ++i) {
       const at::Tensor& other = input_of(plan, args, i);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,10 @@ struct InputFacts {
   uint64_t writes = 0;
   /// The writes are part of its history: a gradient flows through them.
   bool seen_by_autograd = false;
+  /// What it looks like afterwards, if its sizes, strides or offset were changed in place.
+  std::optional<TensorMeta> new_geometry;
+  /// Whether it requires grad afterwards, if the function changed that and nothing else.
+  std::optional<bool> new_requires_grad;
   /// The graph input whose `.grad` this one was; -1: none.
   int32_t grad_of = -1;
   /// The argument it repeats; -1: none.

@@ -16,6 +16,12 @@ at::functionalization::FunctionalStorageImpl* storage_of(const at::Tensor& trace
       traced.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
 }
 
+Value* current_value(const at::Tensor& traced) {
+  at::functionalization::impl::sync(traced);
+  const at::Tensor& inner = at::functionalization::impl::unsafeGetFunctionalWrapper(traced)->value();
+  return as_fake(inner).value();
+}
+
 /// The value of the memory that a traced tensor is a view of, or all of.
 Value* root_of(const at::Tensor& traced) {
   return as_fake(storage_of(traced)->base()).value();
@@ -59,8 +65,9 @@ ResultSorter::ResultSorter(Tracer& tracer, const std::vector<at::Tensor>& result
       facts_[i].base = static_cast<int32_t>(same.first->second);
     } else if (auto lifted = lifted_storages.find(storage_of(traced));
                lifted != lifted_storages.end()) {
-      make_view(i, Kind::ViewOfInput, static_cast<int32_t>(lifted->second),
-                tracer.lifted()[lifted->second].wrapper);
+      const at::Tensor& wrapper = tracer.lifted()[lifted->second].wrapper;
+      facts_[i].root = current_value(wrapper);
+      make_view(i, Kind::ViewOfInput, static_cast<int32_t>(lifted->second), wrapper);
     } else {
       groups[group_of.emplace(storage_of(traced), i).first->second].push_back(i);
     }
@@ -70,13 +77,11 @@ ResultSorter::ResultSorter(Tracer& tracer, const std::vector<at::Tensor>& result
 
 void ResultSorter::describe(size_t i) {
   const at::Tensor& traced = traced_[i];
-  at::functionalization::impl::sync(traced);
-  const at::Tensor& inner = at::functionalization::impl::unsafeGetFunctionalWrapper(traced)->value();
   facts_[i].kind = Kind::Fresh;
   facts_[i].requires_grad = traced.requires_grad();
   facts_[i].is_leaf = traced.is_leaf();
   if (!traced.is_inference()) facts_[i].version = static_cast<uint32_t>(traced._version());
-  facts_[i].value = as_fake(inner).value();
+  facts_[i].value = current_value(traced);
   facts_[i].root = root_of(traced);
 }
 

@@ -68,6 +68,7 @@ Graph Session::run(const aot::FlatFunction& function, const std::vector<at::Tens
 }
 
 Capture Session::capture(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs) {
+  is_capture_ = true;
   capture_.graph = run(function, inputs, &Session::add_sorted_results);
   number_inputs(inputs);
   return std::move(capture_);
@@ -154,12 +155,7 @@ void Session::add_mutated_inputs() {
   for (size_t i = 0; i < tracer_.lifted().size(); ++i) {
     const Lifted& lifted = tracer_.lifted()[i];
     at::FunctionalTensorWrapper& wrapper = functional_wrapper(lifted.wrapper);
-    if (wrapper.has_metadata_mutation() || wrapper.was_storage_changed()) {
-      throw Unsupported(
-          "trace", lifted.value->meta.str() +
-                       ": the function changes the shape or the storage of a tensor from outside "
-                       "(set_, resize_, transpose_ and the like). Work on a view instead.");
-    }
+    check_geometry(lifted);
     mutation_counts_.push_back(wrapper.mutation_counter());
     if (!wrapper.has_data_mutation()) continue;
     check_not_overlapping(lifted);
@@ -167,6 +163,17 @@ void Session::add_mutated_inputs() {
     const Slot slot{Slot::Kind::MutatedInput, static_cast<int32_t>(lifted.value->index())};
     add_output(lifted.wrapper, slot, is_history_changed(lifted));
   }
+}
+
+/// A graph can only tell of new contents; a compiled function can give a tensor new sizes and strides
+/// too, but no other memory.
+void Session::check_geometry(const Lifted& lifted) {
+  at::FunctionalTensorWrapper& wrapper = functional_wrapper(lifted.wrapper);
+  if (!wrapper.was_storage_changed() && (is_capture_ || !wrapper.has_metadata_mutation())) return;
+  throw Unsupported(
+      "trace", lifted.value->meta.str() +
+                   ": the function changes the shape or the storage of a tensor from outside "
+                   "(set_, resize_, transpose_ and the like). Work on a view instead.");
 }
 
 void Session::check_not_overlapping(const Lifted& mutated) {
@@ -207,7 +214,6 @@ void Session::add_sorted_results(const std::vector<at::Tensor>& results) {
   capture_.grad_mode_after = at::GradMode::is_enabled();
   const ResultSorter sorter(tracer_, results);
   describe_inputs();
-  check_requires_grad_kept();
   capture_.results = sorter.facts();
   result_inputs_.resize(results.size());
   for (size_t i = 0; i < results.size(); ++i) {
@@ -231,23 +237,31 @@ void Session::add_sorted_results(const std::vector<at::Tensor>& results) {
 }
 
 void Session::describe_inputs() {
-  for (const Lifted& lifted : tracer_.lifted()) {
+  for (Lifted& lifted : tracer_.lifted()) {
     InputFacts& facts = input_facts_[lifted.value];
     at::FunctionalTensorWrapper& wrapper = functional_wrapper(lifted.wrapper);
-    if (wrapper.has_data_mutation()) {
+    const bool is_reshaped = wrapper.has_metadata_mutation();
+    if (is_reshaped) facts.new_geometry = TensorMeta::of(lifted.wrapper);
+    if (is_reshaped || wrapper.has_data_mutation()) {
       facts.writes = lifted.wrapper.is_inference() ? 1 : lifted.wrapper._version();
     }
     facts.seen_by_autograd = facts.writes != 0 && is_history_changed(lifted);
+    note_requires_grad(lifted, facts);
   }
 }
 
-void Session::check_requires_grad_kept() const {
-  for (const Lifted& lifted : tracer_.lifted()) {
-    const bool before = lifted.real.requires_grad(), after = lifted.wrapper.requires_grad();
-    if (before == after || (after && input_facts_.at(lifted.value).seen_by_autograd)) continue;
+void Session::note_requires_grad(Lifted& lifted, InputFacts& facts) {
+  const bool before = lifted.real.requires_grad(), after = lifted.wrapper.requires_grad();
+  if (before == after || (after && facts.seen_by_autograd)) return;
+  if (!lifted.wrapper.is_leaf() || !lifted.real.is_leaf()) {
     throw Unsupported("trace", TensorMeta::of(lifted.real).str() +
-                                   ": the function changes whether this tensor from outside "
-                                   "requires grad. Call requires_grad_() or detach_() outside.");
+                                   ": the function cuts the history of this tensor from outside. "
+                                   "Call detach_() outside.");
+  }
+  facts.new_requires_grad = after;
+  if (after && joint_) {
+    lifted.link = GradLink::OwnLeaf;
+    lifted.node = torch::autograd::impl::grad_accumulator(lifted.wrapper);
   }
 }
 

@@ -29,8 +29,9 @@ class Session {
   Graph run(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
             AddResults add_results);
   bool is_history_changed(const Lifted& lifted) const;
+  void check_geometry(const Lifted& lifted);
   void describe_inputs();
-  void check_requires_grad_kept() const;
+  void note_requires_grad(Lifted& lifted, InputFacts& facts);
   void add_sorted_results(const std::vector<at::Tensor>& results);
   void number_inputs(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> lift_inputs(const std::vector<at::Tensor>& inputs);
@@ -52,6 +53,7 @@ class Session {
 
   Tracer& tracer_;
   bool joint_;
+  bool is_capture_ = false;
   /// The forward outputs that have a gradient, with their positions among the graph's outputs.
   std::vector<std::pair<at::Tensor, int32_t>> differentiable_;
   std::vector<uint64_t> mutation_counts_;

@@ -59,6 +59,7 @@ class Tracer : public c10::intrusive_ptr_target {
   /// The graph input for a tensor that turned up below autograd: one without gradient.
   FakeTensor& lift_constant(const at::Tensor& real);
   const std::vector<Lifted>& lifted() const { return lifted_; }
+  std::vector<Lifted>& lifted() { return lifted_; }
   /// What stands for a tensor from outside; null if it was not met.
   const Lifted* find_lifted(const at::Tensor& real) const;
 

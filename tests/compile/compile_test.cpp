@@ -85,6 +85,80 @@ TEST(Compile, NoGradMode) {
       {at::randn({2, 3}), leaf({2, 3})}, {.backward = false});
 }
 
+TEST(Compile, InputGetsAnotherShape) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        in[0].t_();
+        in[1].unsqueeze_(0);
+        return {in[0] * 2, in[0].select(0, 0)};
+      },
+      {leaf({2, 3}), at::randn({3})}, {.non_leaf_inputs = true});
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        in[0].transpose_(0, 1).mul_(in[1]);
+        return {in[0] * 2, in[0]};
+      },
+      {leaf({2, 3}), leaf({3, 2})}, {.non_leaf_inputs = true});
+}
+
+TEST(Compile, InputGetsAGradient) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        in[0].requires_grad_(true);
+        return {in[0] * in[1], in[0]};
+      },
+      {at::randn({3}), leaf({3})});
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor y = in[0] * 2;
+        in[0].requires_grad_(false);
+        return {y, in[0] * 3};
+      },
+      {leaf({3})});
+}
+
+TEST(Compile, GradModeIsLeftAsTheFunctionLeavesIt) {
+  const auto f = [](const at::Tensor& x) {
+    const at::Tensor y = x * 2;
+    at::GradMode::set_enabled(false);
+    return y;
+  };
+  auto compiled = compile(f, {.fullgraph = true});
+  for (int call = 0; call < 3; ++call) {
+    at::AutoGradMode restore(true);
+    EXPECT_TRUE(compiled(leaf({2})).requires_grad());
+    EXPECT_FALSE(at::GradMode::is_enabled());
+  }
+}
+
+TEST(Compile, WholeStepWithBackwardInside) {
+  torch::manual_seed(1);
+  auto net = torch::nn::Linear(3, 2), eager_net = torch::nn::Linear(3, 2);
+  for (size_t i = 0; i < 2; ++i) {
+    eager_net->parameters()[i].detach().copy_(net->parameters()[i].detach());
+  }
+  const auto step = [](torch::nn::Linear& module, const at::Tensor& x) {
+    const at::Tensor loss = module->forward(x).square().mean();
+    loss.backward();
+    return loss.detach();
+  };
+  auto compiled = compile([&](const at::Tensor& x) { return step(net, x); }, {.fullgraph = true});
+  torch::optim::SGD steps(net->parameters(), 0.1), eager_steps(eager_net->parameters(), 0.1);
+  for (int i = 0; i < 6; ++i) {
+    if (i % 3 == 0) {
+      steps.zero_grad();
+      eager_steps.zero_grad();
+    }
+    const at::Tensor x = at::randn({4, 3});
+    EXPECT_TRUE(at::equal(step(eager_net, x), compiled(x)));
+    for (size_t k = 0; k < 2; ++k) {
+      EXPECT_TRUE(at::equal(net->parameters()[k].grad(), eager_net->parameters()[k].grad()));
+    }
+    steps.step();
+    eager_steps.step();
+  }
+}
+
 TEST(Compile, Dropout) {
   expect_compiled_like_eager(
       [](const Tensors& in) -> Tensors {
