@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "compile/double_backward.h"
 #include "compile/plan_builder.h"
+#include "compile/synthetic_base.h"
 #include "trace/capture.h"
 
 namespace ahead::compiling {
@@ -125,6 +126,33 @@ void compile_training(runtime::CallPlan& plan, const Graph& graph, const std::st
   if (!options.lazy_backward) plan.backward->compile();
 }
 
+/// A captured function, the plan for calling it, and whether its arguments had to be merged.
+struct Captured {
+  Capture capture;
+  runtime::CallPlan plan;
+  bool is_merged = false;
+};
+
+/// Traces a function. If it writes to an argument that shares memory with another, it is traced once
+/// more over the tensors they are views of.
+Captured capture_function(const aot::FlatFunction& function,
+                          const std::vector<at::Tensor>& inputs) {
+  const bool joint = at::GradMode::is_enabled();
+  Captured result;
+  try {
+    result.capture = tracing::capture(function, inputs, {}, joint);
+    result.plan = plan_call(result.capture);
+  } catch (const tracing::AliasedWrite&) {
+    const MergedArguments merged(function, inputs);
+    result.capture = tracing::capture(merged.function(), merged.inputs(), {}, joint);
+    result.plan = plan_call(result.capture);
+    result.is_merged = true;
+    merged.adapt(result.plan);
+  }
+  if (result.capture.grad_mode_after == joint) result.plan.grad_mode_after.reset();
+  return result;
+}
+
 }  // namespace
 
 Compilation compile_function(const aot::FlatFunction& function,
@@ -132,18 +160,16 @@ Compilation compile_function(const aot::FlatFunction& function,
                              const detail::Compilers& compilers) {
   Compilation result;
   Stages stages;
-  const bool joint = at::GradMode::is_enabled();
-  const Capture capture =
-      stages.run("trace", [&] { return tracing::capture(function, inputs, {}, joint); });
+  Captured captured = stages.run("trace", [&] { return capture_function(function, inputs); });
+  const Capture& capture = captured.capture;
   stages.keep(capture.graph);
   result.trace_seconds = stages.taken();
 
   const auto start = Clock::now();
   result.fingerprint = fingerprint(capture);
-  result.with_offsets = names_offsets(capture.graph);
-  auto plan = std::make_shared<runtime::CallPlan>(plan_call(capture));
+  result.with_offsets = captured.is_merged || names_offsets(capture.graph);
+  auto plan = std::make_shared<runtime::CallPlan>(std::move(captured.plan));
   plan->name = "CompiledFunction";
-  if (capture.grad_mode_after == joint) plan->grad_mode_after.reset();
   if (has_gradient(capture.graph)) {
     compile_training(*plan, capture.graph, capture.opaque_gradient, options, compilers, stages);
   } else {
@@ -156,7 +182,7 @@ Compilation compile_function(const aot::FlatFunction& function,
 }
 
 uint64_t fingerprint_of(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs) {
-  return fingerprint(tracing::capture(function, inputs, {}, at::GradMode::is_enabled()));
+  return fingerprint(capture_function(function, inputs).capture);
 }
 
 }  // namespace ahead::compiling

@@ -4,6 +4,7 @@
 #include <ATen/ops/alias.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include "runtime/base_of.h"
 #include "runtime/compiled_node.h"
 
 namespace ahead::runtime {
@@ -16,6 +17,7 @@ class Call {
 
   std::vector<at::Tensor> run(const std::shared_ptr<const CallPlan>& shared_plan,
                               const std::vector<at::Tensor>& args) {
+    args_ = &args;
     gather_inputs(args);
     outputs_ = plan_.forward(std::vector<at::Tensor>(inputs_));
     own_outputs();
@@ -42,6 +44,9 @@ class Call {
           break;
         case CallPlan::Input::Kind::GradOfInput:
           inputs_.push_back(inputs_[static_cast<size_t>(input.index)].grad());
+          break;
+        case CallPlan::Input::Kind::Base:
+          inputs_.push_back(base_of(plan_.bases[static_cast<size_t>(input.index)], args));
           break;
       }
     }
@@ -81,6 +86,8 @@ class Call {
       this->write(input, write);
       while (has_version && input._version() < version) input.unsafeGetTensorImpl()->bump_version();
     }
+    // Views take over the history of their base when they are asked for it.
+    for (int32_t argument : plan_.rebased_arguments) (*args_)[static_cast<size_t>(argument)].grad_fn();
   }
 
   void write(const at::Tensor& input, const CallPlan::Write& write) {
@@ -109,6 +116,7 @@ class Call {
     const auto index = static_cast<size_t>(source.index);
     if (source.kind == Source::Kind::Input) return inputs_[index];
     if (source.kind == Source::Kind::Output) return outputs_[index];
+    if (source.kind == Source::Kind::Argument) return (*args_)[index];
     return views_[index][static_cast<size_t>(source.result)];
   }
 
@@ -151,7 +159,10 @@ class Call {
 
   at::Tensor finished(const CallPlan::Result& result) {
     at::Tensor tensor = find(result.source);
-    if (result.source.kind == Source::Kind::Input) return tensor;
+    if (result.source.kind == Source::Kind::Input ||
+        result.source.kind == Source::Kind::Argument) {
+      return tensor;
+    }
     if (tensor.requires_grad() && !result.requires_grad) tensor = tensor.detach();
     if (result.requires_grad && !tensor.requires_grad()) tensor.set_requires_grad(true);
     if (result.version != 0 && !tensor.is_inference()) {
@@ -161,6 +172,7 @@ class Call {
   }
 
   const CallPlan& plan_;
+  const std::vector<at::Tensor>* args_ = nullptr;
   std::vector<at::Tensor> inputs_;
   std::vector<at::Tensor> outputs_;
   std::vector<std::vector<at::Tensor>> views_;

@@ -15,9 +15,9 @@ namespace ahead::runtime {
 
 /// Where a tensor is found once the forward graph has run.
 struct Source {
-  enum class Kind : uint8_t { Input, Output, View };
+  enum class Kind : uint8_t { Input, Output, View, Argument };
   Kind kind;
-  int32_t index;       ///< graph input, graph output, or step among CallPlan::views
+  int32_t index;       ///< graph input, graph output, step among CallPlan::views, or argument
   int32_t result = 0;  ///< for View: which result of the step
 };
 
@@ -52,10 +52,14 @@ class DifferentiableBackward {
 /// the results. Frozen.
 struct CallPlan {
   struct Input {
-    enum class Kind : uint8_t { Argument, Captured, GradOfInput };
+    enum class Kind : uint8_t { Argument, Captured, GradOfInput, Base };
     Kind kind;
-    int32_t index = 0;  ///< argument, or the graph input whose `.grad` it is
+    int32_t index = 0;  ///< argument, base, or the graph input whose `.grad` it is
     at::Tensor captured;
+  };
+  /// Arguments that share memory and are replaced by the tensor all of them are views of.
+  struct Base {
+    std::vector<int32_t> arguments;
   };
   /// A graph input gets new contents, a new geometry, or both.
   struct Write {
@@ -94,6 +98,9 @@ struct CallPlan {
   };
 
   std::string name;
+  std::vector<Base> bases;
+  /// Arguments with a base that have history of their own once it has been written to.
+  std::vector<int32_t> rebased_arguments;
   std::vector<Input> inputs;
   aot::Executable forward;
 

@@ -4,11 +4,13 @@
 #include <ATen/autocast_mode.h>
 #include <c10/core/DefaultDtype.h>
 
-#include <array>
+#include "base/overlap.h"
+#include "runtime/base_of.h"
 
 namespace ahead::runtime {
 namespace {
 
+/// A graph input; a base, which would have to be made, is stood for by its first argument.
 const at::Tensor& input_of(const CallPlan& plan, const std::vector<at::Tensor>& args,
                            size_t index) {
   const CallPlan::Input& input = plan.inputs[index];
@@ -17,14 +19,19 @@ const at::Tensor& input_of(const CallPlan& plan, const std::vector<at::Tensor>& 
       return args[static_cast<size_t>(input.index)];
     case CallPlan::Input::Kind::Captured:
       return input.captured;
+    case CallPlan::Input::Kind::Base: {
+      const CallPlan::Base& base = plan.bases[static_cast<size_t>(input.index)];
+      return args[static_cast<size_t>(base.arguments[0])];
+    }
     case CallPlan::Input::Kind::GradOfInput:
       break;
   }
   return input_of(plan, args, static_cast<size_t>(input.index)).grad();
 }
 
-const void* memory_of(const at::Tensor& tensor) {
-  return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+bool is_guarded_apart(const CallPlan::Input& input) {
+  return input.kind == CallPlan::Input::Kind::Captured ||
+         input.kind == CallPlan::Input::Kind::GradOfInput;
 }
 
 /// A set of pointers that does not allocate for the usual number of arguments.
@@ -119,9 +126,10 @@ CallGuard::CallGuard(const CallPlan& plan, const std::vector<at::Tensor>& args, 
     first_same_.push_back(seen.add(args[i].unsafeGetTensorImpl(), static_cast<int32_t>(i)));
   }
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
-    if (plan.inputs[i].kind == CallPlan::Input::Kind::Argument) continue;
+    if (!is_guarded_apart(plan.inputs[i])) continue;
     captured_.emplace_back(input_of(plan, args, i), with_offsets);
   }
+  for (const CallPlan::Base& base : plan.bases) bases_.emplace_back(base_of(base, args), true);
   for (const CallPlan::NewGrad& grad : plan.new_grads) {
     had_grad_.push_back(input_of(plan, args, static_cast<size_t>(grad.input)).grad().defined());
   }
@@ -142,10 +150,22 @@ bool CallGuard::is_written_alone(const CallPlan& plan, const std::vector<at::Ten
   for (const CallPlan::Write& write : plan.writes) {
     if (write.output < 0) continue;
     const at::Tensor& written = input_of(plan, args, static_cast<size_t>(write.input));
+    const bool is_base = plan.inputs[static_cast<size_t>(write.input)].kind ==
+                         CallPlan::Input::Kind::Base;
     for (size_t i = 0; i < plan.inputs.size(); ++i) {
       const at::Tensor& other = input_of(plan, args, i);
-      if (!other.is_same(written) && memory_of(other) == memory_of(written)) return false;
+      if (other.is_same(written)) continue;
+      if (is_base ? other.is_alias_of(written) : overlap(other, written)) return false;
     }
+  }
+  return true;
+}
+
+/// Each base is one as it was, and its arguments are the same views of it.
+bool CallGuard::have_same_bases(const CallPlan& plan, const std::vector<at::Tensor>& args) const {
+  for (size_t i = 0; i < plan.bases.size(); ++i) {
+    const at::Tensor base = base_of(plan.bases[i], args);
+    if (!base.defined() || !bases_[i].holds(base)) return false;
   }
   return true;
 }
@@ -157,7 +177,7 @@ bool CallGuard::holds(const CallPlan& plan, const std::vector<at::Tensor>& args)
   }
   size_t next = 0;
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
-    if (plan.inputs[i].kind == CallPlan::Input::Kind::Argument) continue;
+    if (!is_guarded_apart(plan.inputs[i])) continue;
     const at::Tensor& tensor = input_of(plan, args, i);
     if (!tensor.defined() || !captured_[next++].holds(tensor)) return false;
   }
@@ -166,6 +186,7 @@ bool CallGuard::holds(const CallPlan& plan, const std::vector<at::Tensor>& args)
     if (owner.grad().defined() != had_grad_[i] || !owner.is_leaf()) return false;
   }
   return (args.size() < 2 || same_identities(args)) &&
+         (plan.bases.empty() || have_same_bases(plan, args)) &&
          (plan.writes.empty() || is_written_alone(plan, args));
 }
 
@@ -177,13 +198,14 @@ std::string CallGuard::reason(const CallPlan& plan, const std::vector<at::Tensor
   }
   size_t next = 0;
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
-    if (plan.inputs[i].kind == CallPlan::Input::Kind::Argument) continue;
+    if (!is_guarded_apart(plan.inputs[i])) continue;
     const at::Tensor& tensor = input_of(plan, args, i);
     if (!tensor.defined()) return "a gradient that was there is undefined";
     const std::string difference = captured_[next++].difference(tensor);
     if (!difference.empty()) return "a captured tensor: " + difference;
   }
   if (!same_identities(args)) return "other arguments are the same tensor";
+  if (!have_same_bases(plan, args)) return "arguments share memory in another way";
   if (!is_written_alone(plan, args))
     return "a tensor that is written to shares memory with another one";
   return holds(plan, args) ? "" : "a gradient is defined now that was not, or the other way round";

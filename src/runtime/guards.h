@@ -57,12 +57,14 @@ class CallGuard {
  private:
   bool same_identities(const std::vector<at::Tensor>& args) const;
   bool is_written_alone(const CallPlan& plan, const std::vector<at::Tensor>& args) const;
+  bool have_same_bases(const CallPlan& plan, const std::vector<at::Tensor>& args) const;
 
   std::vector<TensorGuard> arguments_;
   /// For each argument the first that is the same tensor.
   std::vector<int32_t> first_same_;
   /// For each plan input that is no argument.
   std::vector<TensorGuard> captured_;
+  std::vector<TensorGuard> bases_;
   /// For each new `.grad`: whether there was one before.
   std::vector<bool> had_grad_;
 };

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ahead/aot.h"
+#include "ahead/errors.h"
 #include "ahead/graph.h"
 #include "ahead/trace.h"
 
@@ -62,6 +63,12 @@ struct Capture {
   std::string opaque_gradient;
   /// Grad mode as the function left it.
   bool grad_mode_after = true;
+};
+
+/// A function writes to a tensor from outside that shares its memory with another one.
+class AliasedWrite : public Unsupported {
+ public:
+  using Unsupported::Unsupported;
 };
 
 /// Traces a function, with its gradient if `joint`. What the function does to its arguments and how

@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "ahead/errors.h"
+#include "base/overlap.h"
 #include "trace/guards.h"
 
 namespace ahead::tracing {
@@ -189,8 +190,8 @@ void Session::check_not_aliased(size_t mutated) const {
   const at::Tensor& real = tracer_.lifted()[mutated].real;
   for (size_t i = 0; i < tracer_.lifted().size(); ++i) {
     const at::Tensor& other = tracer_.lifted()[i].real;
-    if (i == mutated || !other.has_storage() || !other.is_alias_of(real)) continue;
-    throw Unsupported("trace", TensorMeta::of(real).str() +
+    if (i == mutated || !overlap(other, real)) continue;
+    throw AliasedWrite("trace", TensorMeta::of(real).str() +
                                    ": the function writes to this tensor, and " +
                                    TensorMeta::of(other).str() +
                                    ", which it uses too, shares its memory. Pass one of them and "

@@ -159,6 +159,43 @@ TEST(Compile, WholeStepWithBackwardInside) {
   }
 }
 
+TEST(Compile, ArgumentsThatShareMemory) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    in[0].mul_(2);
+    in[2].mul_(in[1]);
+    return {in[0] * in[2], in[2], in[0].view(-1)};
+  };
+  at::Tensor base = leaf({6});
+  const at::Tensor plain = at::randn({8});
+  {
+    at::Tensor shared = at::randn({6});
+    expect_compiled_like_eager(f, {shared.slice(0, 0, 4), leaf({4}), shared.slice(0, 2, 6)});
+    expect_compiled_like_eager(f, {shared.slice(0, 0, 4), at::randn({4}), shared.slice(0, 2, 6)});
+  }
+  // They share a storage, but no element.
+  expect_compiled_like_eager(
+      f, {plain.slice(0, 0, 4), at::randn({4}), plain.slice(0, 4, 8)}, {.backward = false});
+  expect_compiled_like_eager(
+      f, {plain.slice(0, 0, 8, 2), at::randn({4}), plain.slice(0, 1, 8, 2)}, {.backward = false});
+}
+
+TEST(Compile, SharedMemoryIsGuarded) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    in[0].mul_(2);
+    return {in[0] + in[1]};
+  };
+  auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true});
+  for (int call = 0; call < 6; ++call) {
+    at::Tensor a = at::arange(6.), b = at::arange(6.);
+    const auto pick = [&](const at::Tensor& t) -> Tensors {
+      const int64_t start = call % 3;
+      return {t.slice(0, 0, 3), t.slice(0, start, start + 3)};
+    };
+    EXPECT_TRUE(at::equal(f(pick(a))[0], compiled(pick(b))[0])) << call;
+    EXPECT_TRUE(at::equal(a, b)) << call;
+  }
+}
+
 TEST(Compile, Dropout) {
   expect_compiled_like_eager(
       [](const Tensors& in) -> Tensors {
