@@ -10,6 +10,7 @@
 #include "ahead/interpret.h"
 #include "ahead/options.h"
 #include "ahead/partition.h"
+#include "ahead/passes.h"
 #include "ahead/trace.h"
 #include "ahead/tree.h"
 #include "ahead/version.h"

@@ -1,0 +1,25 @@
+#include <algorithm>
+
+#include "ahead/errors.h"
+#include "ahead/passes.h"
+
+namespace ahead::passes {
+
+const std::vector<Pass>& all() {
+  static const std::vector<Pass>* passes = new std::vector<Pass>{
+      {"eliminate_dead_code", eliminate_dead_code, "removes nodes whose results nobody uses"},
+  };
+  return *passes;
+}
+
+size_t run_pass(std::string_view name, Graph& graph) {
+  const auto found =
+      std::find_if(all().begin(), all().end(), [&](const Pass& pass) { return pass.name == name; });
+  if (found != all().end()) return found->run(graph);
+  std::string names;
+  for (const Pass& pass : all()) names.append(names.empty() ? "" : ", ").append(pass.name);
+  throw UserError(
+      "passes", "\"" + std::string(name) + "\": there is no such pass. Use one of " + names + ".");
+}
+
+}  // namespace ahead::passes
