@@ -41,6 +41,10 @@ bool is_ordered(const Node& node) {
   return is_random(node) || has_effect(node);
 }
 
+bool reads_storage(const Node& node) {
+  return node.op().name().starts_with("aten.as_strided");
+}
+
 bool is_uninitialised(const Node& node) {
   static constexpr std::string_view names[] = {
       "aten.empty.memory_format", "aten.empty_strided",  "aten.empty_like",

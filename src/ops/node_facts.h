@@ -16,6 +16,9 @@ bool is_random(const Node& node);
 bool has_effect(const Node& node);
 /// Whether the node must run exactly once, and in order with all others of which this holds.
 bool is_ordered(const Node& node);
+/// Whether the node reaches around its operand into the storage: another tensor with the same
+/// elements would not do.
+bool reads_storage(const Node& node);
 /// Whether the results are memory that nobody has written to.
 bool is_uninitialised(const Node& node);
 

@@ -6,6 +6,7 @@
 #include "ir/copy.h"
 #include "ir/names.h"
 #include "ir/printer.h"
+#include "ops/node_facts.h"
 #include "partition/cost.h"
 #include "partition/layout_copy.h"
 
@@ -80,9 +81,10 @@ class Extractor {
     for (size_t i = joint_.nodes.size(); i-- > 0;) {
       const Node& node = *joint_.nodes[i];
       const Role& role = joint_.roles[i];
-      in_backward_[i] = role.in_backward ? role.serves_backward
-                                         : verdicts_[i].compute_in_backward &&
-                                               any_result(node, needed_in_backward_);
+      in_backward_[i] = role.in_backward
+                            ? role.serves_backward
+                            : verdicts_[i].compute_in_backward && !role.never_in_backward &&
+                                  any_result(node, needed_in_backward_);
       if (in_backward_[i]) mark_operands(node, needed_in_backward_);
     }
   }
@@ -304,6 +306,10 @@ JointFacts::JointFacts(const Graph& joint)
       producer[result->id()] = static_cast<int32_t>(i);
       overwritten[result->id()] = overwritten_group[aliasing.group(result)];
     }
+    if (!ops::reads_storage(*nodes[i])) continue;
+    nodes[i]->for_each_operand([&](const Value* operand) {
+      if (overwritten[operand->id()]) roles[i].never_in_backward = true;
+    });
   }
 }
 

@@ -6,19 +6,23 @@
 namespace ahead::partition {
 namespace {
 
-/// Whether every element has a place of its own and no place is left out.
-bool is_dense(const TensorMeta& meta) {
+enum class Fill { Dense, Gaps, Overlaps };
+
+/// Whether every element has a place of its own, and no place between them is left out.
+Fill fill_of(const TensorMeta& meta) {
   std::vector<size_t> dims(meta.sizes.size());
   std::iota(dims.begin(), dims.end(), size_t{0});
   std::sort(dims.begin(), dims.end(),
             [&](size_t a, size_t b) { return meta.strides[a] < meta.strides[b]; });
-  int64_t expected = 1;
+  Fill fill = Fill::Dense;
+  int64_t past_end = 1;
   for (size_t dim : dims) {
     if (meta.sizes[dim] == 1) continue;
-    if (meta.strides[dim] != expected) return false;
-    expected *= meta.sizes[dim];
+    if (meta.strides[dim] < past_end) return Fill::Overlaps;
+    if (meta.strides[dim] > past_end) fill = Fill::Gaps;
+    past_end = meta.strides[dim] * meta.sizes[dim];
   }
-  return true;
+  return fill;
 }
 
 Value* add_call(Graph& graph, const char* op, std::vector<Argument> args, const TensorMeta& meta) {
@@ -36,7 +40,16 @@ Value* add_layout_copy(Graph& graph, Value* value) {
   meta.offset = 0;
   meta.requires_grad = false;
   const c10::IValue none;
-  if (is_dense(meta)) return add_call(graph, "aten.clone", {value, none}, meta);
+  switch (fill_of(meta)) {
+    case Fill::Dense:
+      return add_call(graph, "aten.clone", {value, none}, meta);
+    case Fill::Overlaps:
+      meta = TensorMeta::contiguous(meta.sizes, meta.dtype, meta.device);
+      return add_call(graph, "aten.clone",
+                      {value, static_cast<int64_t>(at::MemoryFormat::Contiguous)}, meta);
+    case Fill::Gaps:
+      break;
+  }
   // clone would close the gaps, and kernels may sum in another order where the strides differ.
   Value* empty = add_call(graph, "aten.empty_strided",
                           {c10::IValue(to_list(meta.sizes)), c10::IValue(to_list(meta.strides)),

@@ -15,6 +15,8 @@ struct Role {
   bool in_backward = false;
   /// The backward's outputs need it, directly or through others.
   bool serves_backward = false;
+  /// It reads the storage behind an operand of which the backward could only get a copy.
+  bool never_in_backward = false;
 };
 
 /// The roles of all nodes, in their order. Throws Unsupported if a node would have to be in both

@@ -7,6 +7,7 @@
 #include "ahead/ahead.h"
 #include "fuzz/eager.h"
 #include "fuzz/snapshot.h"
+#include "fuzz/transforms.h"
 #include "support/like_eager.h"
 #include "support/round_trip.h"
 
@@ -90,6 +91,7 @@ class Checker {
     for (size_t i = 0; i < outputs_.size(); ++i) compare_output(i);
     expect_all_gradients();
     compare_metadata();
+    compare_transforms();
     compare_inputs();
   }
 
@@ -310,6 +312,11 @@ class Checker {
       throw Difference{"metadata", values[i]->producer()->op().name() + " gives " + expected.str() +
                                        ", the graph says " + actual.str()};
     }
+  }
+
+  void compare_transforms() {
+    const std::string problem = transforms_problem(graph_, graph_arguments());
+    expect(problem.empty(), "transforms", problem);
   }
 
   /// After what the graph says about mutation was done, the inputs are as after the eager run.

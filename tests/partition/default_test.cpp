@@ -134,6 +134,21 @@ graph(%x: f32[3, 2]{4, 1} Primal 0, %w: f32[3, 2] Captured 0 requires_grad, %t: 
   EXPECT_TRUE(copy.equal(args[0]));
 }
 
+TEST(DefaultPartition, CopiesWhatReachesIntoAnOverwrittenStorage) {
+  const auto halves = expect_halves(parse(R"(
+graph(%x: f32[6] Primal 0, %w: f32[2, 2] Captured 0 requires_grad, %t: f32[2, 2] Tangent 1):
+  %v: f32[2]+3 = aten.slice.Tensor(%x, 0, 3, 5, 1)
+  %s: f32[2, 2]{1, 1}+1 = aten.as_strided(%v, [2, 2], [1, 1], 1)
+  %y: f32[2, 2] = aten.mul.Tensor(%s, %w)
+  %z: f32[6] = aten.neg(%x)
+  %g: f32[2, 2] = aten.mul.Tensor(%t, %s) !backward
+  return (%z MutatedInput 0, %y Output 0 requires_grad, %g GradOf 1)
+)"));
+  ASSERT_EQ(halves.saved.size(), 1U);
+  EXPECT_TRUE(halves.saved[0].copied);
+  EXPECT_EQ(halves.backward.num_nodes(), 1U);
+}
+
 TEST(DefaultPartition, FollowsInputsPastTangents) {
   const auto halves = expect_halves(parse(R"(
 graph(%x: f32[2] Primal 0 requires_grad, %t: f32[2] Tangent 1, %c: f32[2] Captured 0 requires_grad):

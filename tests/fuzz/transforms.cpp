@@ -1,0 +1,45 @@
+#include "fuzz/transforms.h"
+
+#include "ahead/ahead.h"
+#include "support/halves.h"
+#include "support/memory_sharing.h"
+
+namespace ahead::fuzz {
+namespace {
+
+std::string passes_problem(const Graph& graph, const Tensors& args) {
+  Graph all = graph;
+  for (const passes::Pass& pass : passes::all()) {
+    Graph one = graph;
+    for (Graph* rewritten : {&one, &all}) {
+      pass.run(*rewritten);
+      std::string problem = results_difference(graph, *rewritten, args);
+      if (problem.empty()) problem = sharing_difference(graph, *rewritten, args);
+      if (problem.empty() && pass.run(*rewritten) != 0) problem = "it changes its own result";
+      if (!problem.empty())
+        return std::string(pass.name) + (rewritten == &all ? " after others: " : ": ") + problem +
+               "\n" + rewritten->str();
+    }
+  }
+  return "";
+}
+
+std::string halves_text(const PartitionedGraphs& halves) {
+  return "\n" + halves.forward.str() + halves.backward.str();
+}
+
+std::string partitions_problem(const JointGraph& joint, const Tensors& args) {
+  const PartitionedGraphs halves = partition_default(joint);
+  const std::string problem = halves_problem(joint, halves, args);
+  return problem.empty() ? "" : "partition_default: " + problem + halves_text(halves);
+}
+
+}  // namespace
+
+std::string transforms_problem(const Graph& graph, const Tensors& args) {
+  std::string problem = passes_problem(graph, args);
+  if (!problem.empty()) return problem;
+  return partitions_problem(JointGraph(graph), args);
+}
+
+}  // namespace ahead::fuzz
