@@ -35,6 +35,20 @@ namespace passes {
 /// Removes nodes whose results nobody uses, unless they draw random numbers or have effects.
 AHEAD_API size_t eliminate_dead_code(Graph& graph);
 
+/// Computes equal calls once. Random and effectful calls are never equal, nor is memory that nobody
+/// wrote; 1 and 1.0 differ. A backward node may be merged into a forward one, which a partitioner
+/// then saves or computes again, but not the reverse.
+AHEAD_API size_t eliminate_common_subexpressions(Graph& graph);
+
+/// Turns tensors full of one number into that number, where the operator that takes them gives the
+/// same bits, and drops arithmetic that gives its operand back (x * 1, x / 1, x - 0).
+AHEAD_API size_t fold_constants(Graph& graph);
+
+/// Drops views that change nothing, alone or taken together (expand to the same sizes, transpose
+/// twice, detach), makes equal views once, shortens chains, and drops copies nobody can tell from
+/// their originals.
+AHEAD_API size_t clean_views(Graph& graph);
+
 /// A pass that needs nothing but the graph.
 struct Pass {
   std::string_view name;

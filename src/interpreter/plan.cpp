@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "ahead/errors.h"
 #include "ir/signature.h"
+#include "ops/aliasing.h"
 
 namespace ahead {
 namespace {
@@ -24,30 +24,6 @@ bool is_tensor_type(const c10::Type& type) {
 const c10::Type* list_element(const c10::Type& type) {
   if (type.kind() == c10::TypeKind::OptionalType) return list_element(*type.containedType(0));
   return type.kind() == c10::TypeKind::ListType ? type.containedType(0).get() : nullptr;
-}
-
-/// True for operators whose result is their first argument under another layout, as the other
-/// arguments alone decide.
-bool is_layout_view(const Operator& op) {
-  static const auto* operators = [] {
-    auto* set = new std::unordered_set<const Operator*>;
-    for (const char* name :
-         {"aten.t", "aten.transpose.int", "aten.permute", "aten.view", "aten._unsafe_view",
-          "aten.expand", "aten.squeeze", "aten.squeeze.dim", "aten.squeeze.dims", "aten.unsqueeze",
-          "aten.select.int", "aten.slice.Tensor", "aten.diagonal", "aten.unfold", "aten.detach",
-          "aten.alias", "aten._reshape_alias"}) {
-      set->insert(Operator::find(name));
-    }
-    return set;
-  }();
-  return operators->count(&op) != 0;
-}
-
-bool is_layout_view(const Node& node) {
-  if (!is_layout_view(node.op()) || !node.args()[0].is_value() || node.results()[0] == nullptr)
-    return false;
-  return std::none_of(node.args().begin() + 1, node.args().end(),
-                      [](const Argument& arg) { return arg.is_value() || arg.is_list(); });
 }
 
 /// The overload for tensors of an operator that takes a number. LibTorch's kernel for the number
@@ -101,7 +77,7 @@ class Planner {
     no_value_ = view_of_.size();
     view_of_.push_back(nullptr);
     for (const Node& node : graph_.nodes()) {
-      if (is_layout_view(node)) {
+      if (ops::is_layout_view(node)) {
         const Value* source = node.args()[0].value();
         const Value* root = view_of_[source->id()];
         view_of_[node.result()->id()] = root == nullptr ? source : root;

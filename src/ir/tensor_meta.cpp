@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace ahead {
 
@@ -14,6 +15,22 @@ TensorMeta::Dims contiguous_strides(const TensorMeta::Dims& sizes) {
     stride *= static_cast<uint64_t>(std::max<int64_t>(sizes[dim], 1));
   }
   return strides;
+}
+
+Fill fill_of(const TensorMeta& meta) {
+  std::vector<size_t> dims(meta.sizes.size());
+  std::iota(dims.begin(), dims.end(), size_t{0});
+  std::sort(dims.begin(), dims.end(),
+            [&](size_t a, size_t b) { return meta.strides[a] < meta.strides[b]; });
+  Fill fill = Fill::Dense;
+  int64_t past_end = 1;
+  for (size_t dim : dims) {
+    if (meta.sizes[dim] == 1) continue;
+    if (meta.strides[dim] < past_end) return Fill::Overlaps;
+    if (meta.strides[dim] > past_end) fill = Fill::Gaps;
+    past_end = meta.strides[dim] * meta.sizes[dim];
+  }
+  return fill;
 }
 
 TensorMeta TensorMeta::of(const at::Tensor& tensor) {

@@ -1,6 +1,8 @@
 #include "ops/aliasing.h"
 
+#include <algorithm>
 #include <numeric>
+#include <unordered_set>
 
 #include "ops/facts.h"
 
@@ -11,6 +13,25 @@ bool is_view(const Node& node) {
   if (known.op_class != OpClass::View || known.effectful || !node.args().at(0).is_value())
     return false;
   return known.view != ViewKind::None;
+}
+
+bool is_layout_view(const Node& node) {
+  static const auto* operators = [] {
+    auto* set = new std::unordered_set<const Operator*>;
+    for (const char* name :
+         {"aten.t", "aten.transpose.int", "aten.permute", "aten.view", "aten._unsafe_view",
+          "aten.expand", "aten.squeeze", "aten.squeeze.dim", "aten.squeeze.dims", "aten.unsqueeze",
+          "aten.select.int", "aten.slice.Tensor", "aten.diagonal", "aten.unfold", "aten.detach",
+          "aten.alias", "aten._reshape_alias"}) {
+      set->insert(Operator::find(name));
+    }
+    return set;
+  }();
+  if (operators->count(&node.op()) == 0 || !node.args()[0].is_value() ||
+      node.results()[0] == nullptr)
+    return false;
+  return std::none_of(node.args().begin() + 1, node.args().end(),
+                      [](const Argument& arg) { return arg.is_value() || arg.is_list(); });
 }
 
 Aliasing::Aliasing(const Graph& graph)

@@ -6,8 +6,8 @@
 
 namespace ahead::ops {
 
-/// Which values of one graph share memory. Good as long as the graph gets no new values; costs one
-/// pass over it.
+/// Which values of one graph share memory. Knows the values that were there when it was made; costs
+/// one pass over them.
 class Aliasing {
  public:
   explicit Aliasing(const Graph& graph);
@@ -18,11 +18,12 @@ class Aliasing {
   bool is_view(const Value* value) const { return base(value) != value; }
   /// The same number for two values whenever they may share memory.
   uint32_t group(const Value* value) const;
+  /// From now on the two may share memory.
+  void join(const Value* a, const Value* b);
 
  private:
   void add_node(const Node& node);
   void add_written(const Node& node);
-  void join(const Value* a, const Value* b);
 
   std::vector<const Value*> base_;  ///< by Value::id()
   mutable std::vector<uint32_t> parent_;
@@ -30,5 +31,8 @@ class Aliasing {
 
 /// Whether all results of the node are views of its first argument: to make them moves no data.
 bool is_view(const Node& node);
+/// Whether the one result is the first argument under another layout, with the same elements, as
+/// constants alone decide.
+bool is_layout_view(const Node& node);
 
 }  // namespace ahead::ops

@@ -1,29 +1,9 @@
 #include "partition/layout_copy.h"
 
-#include <algorithm>
-#include <numeric>
+#include "ir/tensor_meta.h"
 
 namespace ahead::partition {
 namespace {
-
-enum class Fill { Dense, Gaps, Overlaps };
-
-/// Whether every element has a place of its own, and no place between them is left out.
-Fill fill_of(const TensorMeta& meta) {
-  std::vector<size_t> dims(meta.sizes.size());
-  std::iota(dims.begin(), dims.end(), size_t{0});
-  std::sort(dims.begin(), dims.end(),
-            [&](size_t a, size_t b) { return meta.strides[a] < meta.strides[b]; });
-  Fill fill = Fill::Dense;
-  int64_t past_end = 1;
-  for (size_t dim : dims) {
-    if (meta.sizes[dim] == 1) continue;
-    if (meta.strides[dim] < past_end) return Fill::Overlaps;
-    if (meta.strides[dim] > past_end) fill = Fill::Gaps;
-    past_end = meta.strides[dim] * meta.sizes[dim];
-  }
-  return fill;
-}
 
 Value* add_call(Graph& graph, const char* op, std::vector<Argument> args, const TensorMeta& meta) {
   return graph.add_return(graph.add_node(*Operator::find(op), std::move(args)), meta);

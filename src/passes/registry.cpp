@@ -7,6 +7,10 @@ namespace ahead::passes {
 
 const std::vector<Pass>& all() {
   static const std::vector<Pass>* passes = new std::vector<Pass>{
+      {"clean_views", clean_views, "drops views and copies that change nothing"},
+      {"fold_constants", fold_constants, "uses numbers instead of tensors full of them"},
+      {"eliminate_common_subexpressions", eliminate_common_subexpressions,
+       "computes equal calls once"},
       {"eliminate_dead_code", eliminate_dead_code, "removes nodes whose results nobody uses"},
   };
   return *passes;

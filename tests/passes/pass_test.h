@@ -8,6 +8,8 @@
 
 namespace ahead {
 
+using at::Tensor;
+using Tensors = std::vector<at::Tensor>;
 using PassFunction = size_t (*)(Graph&);
 
 /// Expects the pass to turn one program into another, with this number of changes, and to leave the

@@ -1,0 +1,186 @@
+#include <c10/core/Scalar.h>
+#include <c10/core/ScalarType.h>
+
+#include <optional>
+#include <unordered_map>
+
+#include "ahead/passes.h"
+#include "ir/tensor_meta.h"
+#include "passes/merging.h"
+
+namespace ahead::passes {
+namespace {
+
+/// Operators that fill a tensor with one number: which argument is the number, or the number.
+struct Filler {
+  const char* name;
+  int argument;
+  int64_t number;
+};
+constexpr Filler fillers[] = {
+    {"aten.full", 1, 0},          {"aten.full_like", 1, 0},   {"aten.new_full", 2, 0},
+    {"aten.ones", -1, 1},         {"aten.ones_like", -1, 1},  {"aten.new_ones", -1, 1},
+    {"aten.zeros", -1, 0},        {"aten.zeros_like", -1, 0}, {"aten.new_zeros", -1, 0},
+    {"aten.scalar_tensor", 0, 0},
+};
+
+/// An operator on a tensor and a number, and the number for which it gives the tensor back.
+struct Arithmetic {
+  const char* name;
+  bool commutes;
+  bool has_factor;          ///< the argument after the number multiplies it
+  double neutral;           ///< x op neutral is x
+  bool neutral_for_floats;  ///< x + 0 is not: it turns -0.0 into 0.0
+  bool divides;
+};
+constexpr Arithmetic arithmetic[] = {
+    {"aten.add.Tensor", true, true, 0, false, false},
+    {"aten.add.Scalar", true, true, 0, false, false},
+    {"aten.sub.Tensor", false, true, 0, true, false},
+    {"aten.sub.Scalar", false, true, 0, true, false},
+    {"aten.mul.Tensor", true, false, 1, true, false},
+    {"aten.mul.Scalar", true, false, 1, true, false},
+    {"aten.div.Tensor", false, false, 1, true, true},
+    {"aten.div.Scalar", false, false, 1, true, true},
+};
+
+template <class Row, size_t n>
+const Row* find_row(const Row (&table)[n], const Operator& op) {
+  static const auto* rows = [&] {
+    auto* map = new std::unordered_map<const Operator*, const Row*>;
+    for (const Row& row : table) map->emplace(Operator::find(row.name), &row);
+    return map;
+  }();
+  const auto found = rows->find(&op);
+  return found == rows->end() ? nullptr : found->second;
+}
+
+bool is_number(const Argument& argument) {
+  return argument.is_constant() && (argument.constant().isInt() || argument.constant().isDouble());
+}
+
+bool is_one(const Argument& argument) {
+  return is_number(argument) && argument.constant().toScalar().toDouble() == 1;
+}
+
+template <class T>
+bool fits(double number) {
+  return static_cast<double>(static_cast<T>(number)) == number;
+}
+
+/// Whether the dtype holds the number exactly.
+bool holds(at::ScalarType dtype, const at::Scalar& number) {
+  constexpr double largest_exact_integer = 9007199254740992;
+  const double value = number.toDouble();
+  if (c10::isIntegralType(dtype, /*includeBool=*/false)) {
+    return number.isIntegral(false) && dtype == at::kLong &&
+           std::abs(value) < largest_exact_integer;
+  }
+  switch (dtype) {
+    case at::kDouble:
+      return !number.isIntegral(false) || std::abs(value) < largest_exact_integer;
+    case at::kFloat:
+      return fits<float>(value);
+    case at::kHalf:
+      return fits<at::Half>(value);
+    case at::kBFloat16:
+      return fits<at::BFloat16>(value);
+    default:
+      return false;
+  }
+}
+
+class Folder {
+ public:
+  explicit Folder(Graph& graph) : graph_(graph), merger_(graph), numbers_(graph.value_capacity()) {}
+
+  size_t run() {
+    for (Node& node : graph_.nodes()) {
+      learn(node);
+      const Arithmetic* known = find_row(arithmetic, node.op());
+      if (known == nullptr || node.result() == nullptr) continue;
+      fold_operand(node, *known);
+      drop_neutral(node, *known);
+    }
+    return changes_;
+  }
+
+ private:
+  using Number = std::optional<at::Scalar>;
+
+  /// Remembers what holds the same number everywhere.
+  void learn(const Node& node) {
+    if (const Filler* filler = find_row(fillers, node.op())) {
+      if (filler->argument < 0) {
+        numbers_[node.result()->id()] = at::Scalar(filler->number);
+      } else if (const Argument& number = node.args()[size_t(filler->argument)];
+                 is_number(number)) {
+        numbers_[node.result()->id()] = number.constant().toScalar();
+      }
+    } else if (ops::is_layout_view(node)) {
+      numbers_[node.result()->id()] = numbers_[node.args()[0].value()->id()];
+    }
+  }
+
+  Number number_of(const Argument& argument) const {
+    return argument.is_value() ? numbers_[argument.value()->id()] : std::nullopt;
+  }
+
+  /// Whether `kept` with a number does what it did with a tensor full of that number.
+  static bool may_fold(const Node& node, const Argument& kept, const Argument& folded,
+                       const at::Scalar& number) {
+    if (!kept.is_value()) return false;
+    const TensorMeta &a = kept.value()->meta, &b = folded.value()->meta, &r = node.result()->meta;
+    return a.dtype == b.dtype && a.dtype == r.dtype && a.device == b.device && !a.sizes.empty() &&
+           a.sizes == r.sizes && a.strides == r.strides && fill_of(a) == Fill::Dense &&
+           holds(a.dtype, number);
+  }
+
+  void fold_operand(Node& node, const Arithmetic& known) {
+    if (known.has_factor && !is_one(node.args()[2])) return;
+    // On a GPU, dividing by a number is multiplying by its inverse.
+    if (known.divides && !node.result()->meta.device.is_cpu()) return;
+    const Number second = number_of(node.args()[1]), first = number_of(node.args()[0]);
+    if (second && may_fold(node, node.args()[0], node.args()[1], *second)) {
+      set_number(node, *second);
+    } else if (known.commutes && first && may_fold(node, node.args()[1], node.args()[0], *first)) {
+      graph_.set_argument(&node, 0, node.args()[1]);
+      set_number(node, *first);
+    }
+  }
+
+  void set_number(Node& node, const at::Scalar& number) {
+    const bool integer = c10::isIntegralType(node.result()->meta.dtype, false);
+    graph_.set_argument(&node, 1,
+                        integer ? Argument(number.toLong()) : Argument(number.toDouble()));
+    ++changes_;
+  }
+
+  void drop_neutral(Node& node, const Arithmetic& known) {
+    if (!node.args()[0].is_value() || !is_number(node.args()[1])) return;
+    const at::ScalarType dtype = node.result()->meta.dtype;
+    const bool integer = c10::isIntegralType(dtype, false);
+    if (!integer && !(c10::isFloatingType(dtype) && known.neutral_for_floats)) return;
+    const double number = node.args()[1].constant().toScalar().toDouble();
+    // x - (-0.0) would turn -0.0 into 0.0.
+    if (number != known.neutral || std::signbit(number)) return;
+    if (known.has_factor && !is_one(node.args()[2])) return;
+    if (!merger_.may_merge(node.result(), node.args()[0].value())) return;
+    merger_.merge(node.result(), node.args()[0].value());
+    graph_.erase(&node);
+    ++changes_;
+  }
+
+  Graph& graph_;
+  Merger merger_;
+  std::vector<Number> numbers_;  ///< by Value::id()
+  size_t changes_ = 0;
+};
+
+}  // namespace
+
+size_t fold_constants(Graph& graph) {
+  return Folder(graph).run();
+}
+
+}  // namespace ahead::passes
