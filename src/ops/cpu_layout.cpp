@@ -2,15 +2,26 @@
 
 #include <ATen/native/TypeProperties.h>
 
+#include <string>
+#include <unordered_set>
+
 #include "ops/shapes/make.h"
 
 namespace ahead::ops {
 namespace {
 
+bool is_comparison(const std::string& name) {
+  static const auto* names = new std::unordered_set<std::string>{
+      "aten::eq", "aten::ne",          "aten::lt",         "aten::le",         "aten::gt",
+      "aten::ge", "aten::logical_and", "aten::logical_or", "aten::logical_xor"};
+  return names->count(name) != 0;
+}
+
 // Arithmetic returns the common dtype; comparisons return truth values. A number takes part if it
 // is the other operand, not if it is a factor such as alpha.
-at::ScalarType common_type(const std::vector<c10::IValue>& arguments, const at::Tensor& result) {
-  if (result.scalar_type() != at::kBool) return result.scalar_type();
+at::ScalarType common_type(const c10::FunctionSchema& schema,
+                           const std::vector<c10::IValue>& arguments, const at::Tensor& result) {
+  if (!is_comparison(schema.name())) return result.scalar_type();
   at::native::ResultTypeState state;
   size_t operands = 0;
   for (const c10::IValue& argument : arguments) {
@@ -33,7 +44,7 @@ bool is_mask(const c10::Argument& argument) {
 
 bool pack_converted_operands(const c10::FunctionSchema& schema, std::vector<c10::IValue>& arguments,
                              const at::Tensor& result) {
-  const at::ScalarType common = common_type(arguments, result);
+  const at::ScalarType common = common_type(schema, arguments, result);
   bool packed = false;
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!arguments[i].isTensor() || !arguments[i].toTensor().defined()) continue;

@@ -92,10 +92,21 @@ TensorPair rms_norm_backward(const Tensor&, const Tensor& input, IntArrayRef, co
 
 // Batch norm.
 
+// The memory format of a tensor that has one; where sizes of one leave a choice, contiguous.
+MemoryFormat packed_format(const Tensor& self) {
+  if (self.is_contiguous()) return MemoryFormat::Contiguous;
+  return self.is_contiguous(MemoryFormat::ChannelsLast3d) ? MemoryFormat::ChannelsLast3d
+                                                          : MemoryFormat::ChannelsLast;
+}
+
+bool is_packed(const Tensor& self) {
+  return self.is_contiguous(packed_format(self));
+}
+
 // On CPU the result is channels-last only if the argument is so and not contiguous as well.
 Tensor normalized(const Tensor& self, std::initializer_list<const OptionalTensor*> parameters) {
   if (!rule_device().is_cpu()) return make_like(self);
-  auto format = self.is_contiguous() ? MemoryFormat::Contiguous : self.suggest_memory_format();
+  auto format = packed_format(self);
   bool keep = self.is_contiguous(format);
   for (auto* p : parameters) keep = keep && (!is_defined(*p) || (*p)->is_contiguous());
   return make(self.sizes(), self.scalar_type(), keep ? format : MemoryFormat::Contiguous);
@@ -163,9 +174,8 @@ TensorPair batch_norm_update_stats(const Tensor& input, const OptionalTensor& me
 Tensor batch_norm_grad_input(const Tensor& grad, const Tensor& input) {
   if (!rule_device().is_cpu()) return make_like(input);
   auto format = input.suggest_memory_format();
-  bool plain =
-      input.is_contiguous() && grad.is_contiguous() && format == grad.suggest_memory_format();
-  return make(input.sizes(), input.scalar_type(), plain ? MemoryFormat::Contiguous : format);
+  bool packed = is_packed(input) && is_packed(grad) && format == grad.suggest_memory_format();
+  return make(input.sizes(), input.scalar_type(), packed ? packed_format(input) : format);
 }
 
 TensorTriple batch_norm_gradients(const Tensor& grad, const Tensor& input, ScalarType dtype,
