@@ -40,7 +40,7 @@ FakeHandler::FakeHandler(const c10::OperatorHandle& handle, torch::jit::Stack& s
       first_(stack.size() - static_cast<size_t>(op_.num_args)) {}
 
 void FakeHandler::run() {
-  if (op_.draws_in_dimension_order && draw_in_memory_order(op_, stack_)) return;
+  if (op_.random && !op_.mutates && draw_in_place(op_, stack_)) return;
   BelowTracing below;
   if (!find_tracer()) return pass_through();
   refuse_if_data_dependent();

@@ -1,14 +1,11 @@
 #include "trace/in_place.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/bernoulli.h>
-#include <ATen/ops/permute.h>
+#include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
-#include <algorithm>
-#include <numeric>
-
 #include "ops/facts.h"
+#include "trace/fake_handler.h"
 #include "trace/inference.h"
 #include "trace/map_tensors.h"
 
@@ -30,6 +27,11 @@ void check_shape(const TracedOp& op, Tracer& tracer, const torch::jit::Stack& ar
   const at::Tensor& result = stack.front().toTensor();
   TORCH_CHECK(result.sizes() == self.sizes(), "output with shape ", self.sizes(),
               " doesn't match the broadcast shape ", result.sizes());
+}
+
+bool is_twin(const Operator& op, const Operator& in_place) {
+  return ops::facts(in_place).functional == &op ||
+         (in_place.name() == "aten.bernoulli_.float" && op.name() == "aten.bernoulli.p");
 }
 
 }  // namespace
@@ -56,27 +58,25 @@ void try_in_place(TracedOp& op, Tracer* tracer, torch::jit::Stack& stack) {
   if (tracer != nullptr) tracer->announce_in_place(op.op);
 }
 
-bool draw_in_memory_order(const TracedOp& op, torch::jit::Stack& stack) {
+bool draw_in_place(const TracedOp& op, torch::jit::Stack& stack) {
   const size_t first = first_argument(op, stack);
-  const at::Tensor self = stack[first].toTensor();
-  if (!is_fake(self) || self.is_contiguous() || !self.is_non_overlapping_and_dense()) return false;
+  const at::Tensor self = stack[first].isTensor() ? stack[first].toTensor() : at::Tensor();
+  if (!self.defined() || !is_fake(self)) return false;
   const Operator* trial = as_fake(self).tracer().take_announced_in_place();
-  if (trial == nullptr || trial->name() != "aten.bernoulli_.float") return false;
+  if (trial == nullptr || !is_twin(*op.op, *trial) || self.is_contiguous()) return false;
 
-  std::vector<int64_t> order(static_cast<size_t>(self.dim())), inverse(order.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int64_t a, int64_t b) { return self.stride(a) > self.stride(b); });
-  for (size_t i = 0; i < order.size(); ++i) {
-    inverse[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  at::Tensor target;
+  {
+    c10::impl::ExcludeDispatchKeyGuard above(
+        c10::autograd_dispatch_keyset_with_ADInplaceOrView |
+        c10::DispatchKeySet{c10::DispatchKey::DeferredInit, c10::DispatchKey::Functionalize});
+    target = at::empty_strided(self.sizes(), self.strides(), self.options());
   }
-  c10::impl::ExcludeDispatchKeyGuard above(
-      c10::autograd_dispatch_keyset_with_ADInplaceOrView |
-      c10::DispatchKeySet{c10::DispatchKey::DeferredInit, c10::DispatchKey::Functionalize});
-  at::Tensor drawn = at::bernoulli(at::permute(self, order), stack[first + 1].toDouble(),
-                                   stack[first + 2].toOptional<at::Generator>());
+  stack[first] = target;
+  FakeHandler handler(trial->handle(), stack);
+  handler.run();
   stack.resize(first);
-  stack.emplace_back(at::permute(drawn, inverse));
+  stack.emplace_back(handler.written().at(0));
   return true;
 }
 

@@ -15,9 +15,10 @@ bool is_in_place_trial(const TracedOp& op, const torch::jit::Stack& stack);
 /// know that the twin comes next.
 void try_in_place(TracedOp& op, Tracer* tracer, torch::jit::Stack& stack);
 
-/// `bernoulli_` fills a tensor in the order of its memory, its twin in the order of its dimensions.
-/// If the call on the stack is the twin standing in for `bernoulli_`, calls it on the permuted
-/// tensor and returns true.
-bool draw_in_memory_order(const TracedOp& op, torch::jit::Stack& stack);
+/// In which order, and how many, random numbers are drawn depends on the layout of what is filled;
+/// the out-of-place twin of an in-place operator chooses a layout of its own. If the call on the
+/// stack is the twin of a random operator and its tensor is not contiguous, records the in-place
+/// operator on a new tensor of the same layout and returns true.
+bool draw_in_place(const TracedOp& op, torch::jit::Stack& stack);
 
 }  // namespace ahead::tracing

@@ -5,10 +5,12 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/copy.h>
 #include <c10/core/StorageImpl.h>
+#include <torch/csrc/autograd/functions/tensor.h>
 
 #include "ahead/errors.h"
 #include "ir/signature.h"
 #include "trace/custom_op.h"
+#include "trace/eager_formulas.h"
 #include "trace/guards.h"
 #include "trace/map_tensors.h"
 #include "trace/traced_op.h"
@@ -38,9 +40,13 @@ class LiftHandler {
     lift_arguments();
     tracer_->set_autocast(is_autocast_enabled());
     ensure_functionalizable(op_);
+    if (op_.addresses_storage) address_storage();
+    if (op_.mutates) find_written();
     if (op_.keeps_layout) remember_layouts();
-    call();
+    if (!op_.is_in_formula || !follow_eager_formula(op_, stack_)) call();
     restore_layouts();
+    tracer_->keep_storages();
+    for (const at::Tensor& written : written_) tracer_->mirror_history(written);
     watch_results();
   }
 
@@ -83,12 +89,6 @@ class LiftHandler {
     handle_.redispatchBoxed(keys_ & below, &stack_);
   }
 
-  /// A tensor that an operator writes to, as it was before.
-  struct Written {
-    at::Tensor wrapper;
-    at::Tensor value;
-  };
-
   /// Functionalisation would add up what is written to the same memory.
   void check_not_overlapping(const at::Tensor& tensor) const {
     if (at::has_internal_overlap(tensor) != at::MemOverlap::Yes) return;
@@ -97,26 +97,53 @@ class LiftHandler {
                                    "memory (expand, for example). Clone it first.");
   }
 
-  void remember_layouts() {
-    const size_t first = stack_.size() - static_cast<size_t>(op_.num_args);
+  size_t first_argument() const { return stack_.size() - static_cast<size_t>(op_.num_args); }
+
+  void address_storage() {
+    c10::IValue& self = stack_[first_argument()];
+    if (!self.isTensor() || !is_traced(self.toTensor())) return;
+    tracer_->address_storage(self.toTensor());
+    functional::sync(self.toTensor());
+    if (op_.is_as_strided) move_into_gradient(self.toTensor());
+  }
+
+  /// Autograd replays a view on the gradient of a tensor, which begins at the start of its memory
+  /// even where the tensor does not.
+  void move_into_gradient(const at::Tensor& self) {
+    const auto node = torch::autograd::get_current_node();
+    const auto* slices = dynamic_cast<torch::autograd::CopySlices*>(node.get());
+    if (slices == nullptr || self.sizes() != slices->base.sizes()) return;
+    if (self.strides() != slices->base.strides()) return;
+    c10::IValue& offset = stack_.back();
+    if (!offset.isInt()) return;
+    offset = offset.toInt() - slices->base.storage_offset() + self.storage_offset();
+  }
+
+  void find_written() {
     for (size_t index : written_arguments(*op_.op)) {
-      const c10::IValue& argument = stack_[first + index];
-      if (!argument.isTensor() || !is_traced(argument.toTensor())) continue;
-      check_not_overlapping(argument.toTensor());
-      functional::sync(argument.toTensor());
-      written_.push_back(
-          {argument.toTensor(), functional::from_functional_tensor(argument.toTensor())});
+      for_each_tensor(stack_[first_argument() + index], [&](const at::Tensor& tensor) {
+        if (is_traced(tensor)) written_.push_back(tensor);
+      });
+    }
+  }
+
+  void remember_layouts() {
+    for (const at::Tensor& tensor : written_) {
+      check_not_overlapping(tensor);
+      tracer_->check_stays_inside(tensor);
+      functional::sync(tensor);
+      before_.push_back(functional::from_functional_tensor(tensor));
     }
   }
 
   /// Functionalisation gives a tensor the layout that the out-of-place operator chooses; in eager
   /// it keeps its own.
   void restore_layouts() {
-    for (const auto& [wrapper, before] : written_) {
+    for (size_t i = 0; i < before_.size(); ++i) {
+      const at::Tensor &wrapper = written_[i], &before = before_[i];
       functional::sync(wrapper);
       const at::Tensor after = functional::from_functional_tensor(wrapper);
       if (after.sizes() != before.sizes() || after.strides() == before.strides()) continue;
-      if (!before.is_non_overlapping_and_dense()) continue;
       at::Tensor restored;
       {
         c10::impl::ExcludeDispatchKeyGuard below(
@@ -146,13 +173,15 @@ class LiftHandler {
   torch::jit::Stack& stack_;
   TracedOp& op_;
   Tracer* tracer_;
-  c10::SmallVector<Written, 1> written_;
+  c10::SmallVector<at::Tensor, 1> written_;
+  c10::SmallVector<at::Tensor, 1> before_;  ///< what they held; only if they keep their layout
 };
 
 }  // namespace
 
 void seal_storage(const at::Tensor& traced) {
-  // LibTorch itself refuses typed access to memory that was never allocated; this refuses the rest.
+  // LibTorch itself refuses typed access to memory that was never allocated; this refuses the rest
+  // but untyped reading, which LibTorch needs itself to know the device.
   traced.unsafeGetTensorImpl()
       ->unsafe_storage()
       .unsafeGetStorageImpl()

@@ -1,7 +1,9 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/FunctionalTensorWrapper.h>
+#include <ATen/ops/alias.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -45,6 +47,46 @@ bool has_hooks(const at::Tensor& real) {
   return meta != nullptr && !meta->hooks_.empty();
 }
 
+void attach(const at::Tensor& tensor, const NodePtr& node) {
+  const uint32_t output = node->add_input_metadata(tensor);
+  torch::autograd::impl::set_gradient_edge(tensor, {node, output});
+}
+
+/// The view that shows all of a tensor. Of a gradient it is the gradient itself: LibTorch cannot
+/// functionalise what is written through two views of it.
+struct WholeView final : torch::autograd::ViewFunc {
+  at::Tensor operator()(const at::Tensor& base) const override {
+    return base.requires_grad() ? at::alias(base) : base;
+  }
+  std::unique_ptr<ViewFunc> clone_and_set(
+      std::optional<std::vector<c10::SymInt>> = std::nullopt,
+      std::optional<std::vector<at::Tensor>> = std::nullopt) const override {
+    return std::make_unique<WholeView>();
+  }
+};
+
+struct WholeViewBackward final : torch::autograd::Node {
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    return std::move(gradients);
+  }
+  std::string name() const override { return "ahead::WholeViewBackward"; }
+};
+
+/// A view of something computed outside is a view inside too: how autograd goes on after a write,
+/// and in which order it adds gradients up, depends on it.
+void link_view(Lifted& lifted, torch::autograd::CreationMeta creation) {
+  const at::Tensor base = at::functionalization::impl::to_functional_tensor(lifted.contents);
+  seal_storage(base);
+  attach(base, lifted.node);
+  lifted.wrapper = torch::autograd::as_view(
+      base, lifted.wrapper, /*is_bw_differentiable=*/true, /*is_fw_differentiable=*/true,
+      std::make_unique<WholeView>(), [](const at::Tensor& view) { return at::alias(view); },
+      creation);
+  NodePtr node = make_autograd_node<WholeViewBackward>();
+  node->set_next_edges({torch::autograd::impl::gradient_edge(base)});
+  attach(lifted.wrapper, node);
+}
+
 }  // namespace
 
 const at::Tensor& Tracer::lift(const at::Tensor& real) {
@@ -77,10 +119,13 @@ const at::Tensor& Tracer::add_lifted(const at::Tensor& real, Slot slot) {
   lifted.value = graph_.add_input(slot, TensorMeta::of(real),
                                   slot.kind == Slot::Kind::Captured ? real : at::Tensor());
   auto self = c10::intrusive_ptr<Tracer>::reclaim_copy(this);
-  lifted.wrapper = at::functionalization::impl::to_functional_tensor(
-      make_fake(meta_copy(real), real.device(), lifted.value, self));
+  lifted.contents = make_fake(meta_copy(real), real.device(), lifted.value, self);
+  lifted.wrapper = at::functionalization::impl::to_functional_tensor(lifted.contents);
   seal_storage(lifted.wrapper);
   if (real.requires_grad()) link_gradient(lifted, slot.kind == Slot::Kind::Primal);
+  lifted_storages_.emplace(
+      lifted.wrapper.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(),
+      lifted_.size());
   lifted_index_.emplace(real.unsafeGetTensorImpl(), lifted_.size());
   const size_t position = lifted_.size();
   lifted_.push_back(std::move(lifted));
@@ -100,8 +145,9 @@ void Tracer::link_gradient(Lifted& lifted, bool is_primal) {
     lifted.link = GradLink::Boundary;
     lifted.node = make_autograd_node<Boundary>();
     lifted.node->set_next_edges({impl::gradient_edge(lifted.real)});
-    const uint32_t output = lifted.node->add_input_metadata(lifted.wrapper);
-    impl::set_gradient_edge(lifted.wrapper, {lifted.node, output});
+    const auto* view = impl::get_view_autograd_meta(lifted.real);
+    if (view != nullptr && view->has_bw_view()) return link_view(lifted, view->get_creation_meta());
+    attach(lifted.wrapper, lifted.node);
     return;
   }
   lifted.wrapper.set_requires_grad(true);

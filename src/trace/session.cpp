@@ -53,6 +53,49 @@ bool is_opaque(torch::autograd::Node& node) {
          !node.tensor_pre_hooks().empty();
 }
 
+bool says(const c10::Error& error, const char* text) {
+  return error.msg().find(text) != std::string::npos;
+}
+
+/// Throws what LibTorch's error means for a trace, if it means anything special.
+void explain(const c10::Error& error) {
+  if (is_unfunctionalizable_view(error)) {
+    throw Unsupported("trace",
+                      "as_strided, unfold: the function writes to a view whose elements overlap, "
+                      "or that as_strided made of another view. Write to a clone and copy it "
+                      "back.");
+  }
+  if (says(error, "mutating a non-functional tensor with a functional")) {
+    throw Unsupported("trace",
+                      "in-place operator on lists: LibTorch cannot functionalise it when one of "
+                      "its lists is empty (_fused_adam_ without amsgrad, for example). Use the "
+                      "out-of-place operator.");
+  }
+  if (says(error, "Autograd not support dtype")) {
+    throw Unsupported("trace",
+                      "in-place operator: it would give a view of a tensor of integers or truth "
+                      "values a gradient. Detach its other arguments.");
+  }
+  if (is_data_access(error)) {
+    throw DataDependent("trace",
+                        "data_ptr: the values of a traced tensor are read (data_ptr, accessor, "
+                        "print or similar), but they "
+                        "do not exist while tracing. Do it outside the traced function.");
+  }
+}
+
+std::vector<at::Tensor> run_engine(const edge_list& roots, const std::vector<at::Tensor>& tangents,
+                                   const edge_list& targets) {
+  try {
+    return torch::autograd::Engine::get_default_engine().execute(
+        roots, tangents, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/false,
+        targets);
+  } catch (const c10::Error& error) {
+    explain(error);
+    throw;
+  }
+}
+
 bool is_captured(Tracer& tracer, const Lifted& lifted) {
   return tracer.graph().inputs()[lifted.value->index()].slot.kind == Slot::Kind::Captured;
 }
@@ -60,6 +103,7 @@ bool is_captured(Tracer& tracer, const Lifted& lifted) {
 }  // namespace
 
 Session::~Session() {
+  tracer_.restore_histories();
   restore_grads();
   if (!tracer_.is_closed()) tracer_.close();
 }
@@ -81,6 +125,8 @@ Graph Session::run(const aot::FlatFunction& function, const std::vector<at::Tens
     TraceScope scope(tracer_);
     at::AutoGradMode restore_grad_mode(at::GradMode::is_enabled());
     std::vector<at::Tensor> results = call(function, lift_inputs(inputs));
+    tracer_.restore_histories();
+    lift_results(results);
     add_mutated_inputs();
     (this->*add_results)(results);
     if (joint_) {
@@ -115,24 +161,15 @@ std::vector<at::Tensor> Session::call(const aot::FlatFunction& function,
   try {
     return function(inputs);
   } catch (const c10::Error& error) {
-    if (is_unfunctionalizable_view(error)) {
-      throw Unsupported("trace",
-                        "as_strided, unfold: the function writes to a view whose elements overlap, "
-                        "or that as_strided made of another view. Write to a clone and copy it "
-                        "back.");
-    }
-    if (error.msg().find("mutating a non-functional tensor with a functional") !=
-        std::string::npos) {
-      throw Unsupported("trace",
-                        "in-place operator on lists: LibTorch cannot functionalise it when one of "
-                        "its lists is empty (_fused_adam_ without amsgrad, for example). Use the "
-                        "out-of-place operator.");
-    }
-    if (!is_data_access(error)) throw;
-    throw DataDependent("trace",
-                        "data_ptr: the values of a traced tensor are read (data_ptr, accessor, "
-                        "print or similar), but they "
-                        "do not exist while tracing. Do it outside the traced function.");
+    explain(error);
+    throw;
+  }
+}
+
+/// Whatever the function returns counts when it is asked which tensors share memory.
+void Session::lift_results(const std::vector<at::Tensor>& results) {
+  for (const at::Tensor& result : results) {
+    if (result.defined() && !is_traced(result)) tracer_.lift(result);
   }
 }
 
@@ -311,11 +348,7 @@ void Session::add_gradients() {
   }
   if (targets.empty()) return;
   std::vector<at::Tensor> gradients(targets.size());
-  if (!roots.empty()) {
-    gradients = torch::autograd::Engine::get_default_engine().execute(
-        roots, tangents, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/false,
-        targets);
-  }
+  if (!roots.empty()) gradients = run_engine(roots, tangents, targets);
   for (size_t i = 0; i < gradients.size(); ++i) {
     add_output(gradients[i], {Slot::Kind::GradOf, positions[i]});
   }

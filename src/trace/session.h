@@ -36,6 +36,7 @@ class Session {
   void number_inputs(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> lift_inputs(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> call(const aot::FlatFunction& function, std::vector<at::Tensor> inputs);
+  void lift_results(const std::vector<at::Tensor>& results);
   void add_mutated_inputs();
   static void check_not_overlapping(const Lifted& mutated);
   void check_not_aliased(size_t mutated) const;

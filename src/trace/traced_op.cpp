@@ -2,6 +2,7 @@
 
 #include <ATen/core/enum_tag.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "ops/facts.h"
@@ -30,6 +31,11 @@ std::string rule_name(const c10::OperatorName& name) {
   return name.overload_name.empty() ? text : text + "." + name.overload_name;
 }
 
+bool is_any_of(const Operator& op, std::initializer_list<const char*> names) {
+  return std::any_of(names.begin(), names.end(),
+                     [&](const char* name) { return op.name() == name; });
+}
+
 std::unique_ptr<TracedOp> describe(const c10::OperatorHandle& handle) {
   auto traced = std::make_unique<TracedOp>();
   const c10::FunctionSchema& schema = handle.schema();
@@ -51,9 +57,14 @@ std::unique_ptr<TracedOp> describe(const c10::OperatorHandle& handle) {
   traced->random = facts.random;
   traced->effectful = facts.effectful;
   traced->pointwise = facts.op_class == ops::OpClass::Pointwise && traced->num_returns == 1;
-  traced->draws_in_dimension_order = traced->op->name() == "aten.bernoulli.p";
   traced->is_unfold_backward = traced->op->name() == "aten.unfold_backward";
   traced->runs_backward = traced->op->name() == "aten._backward";
+  traced->is_as_strided = traced->op->name() == "aten.as_strided";
+  traced->addresses_storage =
+      is_any_of(*traced->op, {"aten.as_strided", "aten.as_strided_", "aten.as_strided_copy",
+                              "aten.as_strided_scatter", "aten.fill_diagonal_"});
+  traced->is_in_formula =
+      is_any_of(*traced->op, {"aten.mul.Tensor", "aten.logical_and", "aten.logical_or"});
   traced->refusal = facts.data_dependent;
   traced->rule = ops::shape_rules().find(rule_name(handle.operator_name()));
   if (traced->rule != nullptr) {

@@ -25,9 +25,12 @@ struct TracedOp {
   bool is_functionalizable = false;  ///< this thread has seen to it
   bool random = false;
   bool effectful = false;
-  bool draws_in_dimension_order = false;  ///< see draw_in_memory_order
-  bool pointwise = false;                 ///< with one result
+  bool pointwise = false;  ///< with one result
   bool is_unfold_backward = false;
+  bool addresses_storage = false;  ///< reaches elements by where they lie in memory
+  bool is_as_strided = false;
+  /// Stands in a gradient formula that is another one in eager; see eager_formulas.h.
+  bool is_in_formula = false;
   /// Runs user code through the autograd engine.
   bool runs_backward = false;
   /// Why it cannot be traced: its results depend on values. Null if it can.

@@ -78,6 +78,7 @@ Graph Tracer::close() {
   counts.nodes = graph_.num_nodes();
   lifted_.clear();
   lifted_index_.clear();
+  lifted_storages_.clear();
   constants_.clear();
   return std::move(graph_);
 }

@@ -4,6 +4,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <atomic>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -26,11 +27,15 @@ enum class GradLink : uint8_t {
 /// A tensor from outside the trace and what stands for it inside.
 struct Lifted {
   at::Tensor real;
-  at::Tensor wrapper;  ///< functional, fake; what user code computes with
+  at::Tensor wrapper;   ///< functional, fake; what user code computes with
+  at::Tensor contents;  ///< fake: what the wrapper held at first
   Value* value = nullptr;
   GradLink link = GradLink::None;
   NodePtr node;              ///< the accumulator or boundary; keeps it alive
   at::Tensor original_grad;  ///< real.grad() when it was lifted
+  /// The history of `real`, while it has that of `wrapper`.
+  std::optional<torch::autograd::Edge> original_history;
+  bool storage_is_addressed = false;  ///< by as_strided: the wrapper keeps its place in memory
 };
 
 /// One run of the user's code, being written down as a graph.
@@ -62,6 +67,20 @@ class Tracer : public c10::intrusive_ptr_target {
   std::vector<Lifted>& lifted() { return lifted_; }
   /// What stands for a tensor from outside; null if it was not met.
   const Lifted* find_lifted(const at::Tensor& real) const;
+
+  /// An operator is about to reach elements of this traced tensor by where they lie in memory. If
+  /// that memory is outside, the trace keeps its layout from now on.
+  void address_storage(const at::Tensor& traced);
+  /// Puts tensors whose storage is addressed back in their place, after an operator wrote to them.
+  void keep_storages();
+  /// Throws if as_strided was used to make a view that reaches beyond the tensor from outside.
+  void check_stays_inside(const at::Tensor& written) const;
+
+  /// After an operator wrote to a traced tensor: user code may hold the real one of which it is the
+  /// wrapper, and ask for gradients by it. So the real one gets the history of the wrapper.
+  void mirror_history(const at::Tensor& written);
+  /// Gives real tensors back their own history.
+  void restore_histories();
 
   /// Functionalisation is about to call the twin of this in-place operator.
   void announce_in_place(const Operator* op) { announced_in_place_ = op; }
@@ -95,6 +114,7 @@ class Tracer : public c10::intrusive_ptr_target {
  private:
   const at::Tensor& add_lifted(const at::Tensor& real, Slot slot);
   void link_gradient(Lifted& lifted, bool is_primal);
+  Lifted* lifted_of(const at::Tensor& traced);
 
   Graph graph_;
   TraceOptions options_;
@@ -106,6 +126,8 @@ class Tracer : public c10::intrusive_ptr_target {
   uint64_t first_sequence_;
   std::vector<Lifted> lifted_;
   std::unordered_map<const c10::TensorImpl*, size_t> lifted_index_;
+  std::unordered_map<const c10::StorageImpl*, size_t> lifted_storages_;
+  bool any_storage_is_addressed_ = false;
   std::unordered_map<const c10::TensorImpl*, at::Tensor> constants_;
   std::vector<std::pair<c10::weak_intrusive_ptr<c10::TensorImpl>, const Operator*>> watched_;
 };

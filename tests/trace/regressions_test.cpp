@@ -56,3 +56,168 @@ TEST(TraceRegressions, KernelsThatAskForRequiresGrad) {
     return Scene{function, {as_non_leaf(leaf)}, {}, {leaf}};
   });
 }
+
+namespace {
+
+/// Every second element of a larger storage, from the fourth on.
+Tensor with_gaps(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat) {
+  const Tensor storage = at::randn({3 + 2 * c10::multiply_integers(sizes)},
+                                   at::make_generator<at::CPUGeneratorImpl>(6));
+  std::vector<int64_t> strides(sizes.size());
+  int64_t stride = 2;
+  for (size_t i = sizes.size(); i-- > 0;) {
+    strides[i] = stride;
+    stride *= sizes[i];
+  }
+  return storage.to(dtype).as_strided(sizes, strides, 3);
+}
+
+}  // namespace
+
+TEST(TraceRegressions, TrianglesOfTruthValuesWithGapsAreTruthValues) {
+  const auto function = [](const Tensors& in) -> Tensors {
+    return {in[0].tril(), in[0].triu(), at::fill(in[0], -1.5)};
+  };
+  const ahead::Graph graph = ahead::trace(function, {with_gaps({2, 2}, at::kBool)});
+  for (const auto& output : graph.outputs()) EXPECT_EQ(output.value->meta.dtype, at::kBool);
+}
+
+TEST(TraceRegressions, BatchNormWhereSizesOfOneLeaveTheLayoutOpen) {
+  const Tensor x = at::randn({1, 2, 1, 2}).as_strided({1, 2, 1, 2}, {1, 1, 2, 2});
+  const auto function = [](const Tensors& in) -> Tensors {
+    return {at::batch_norm(in[0], {}, {}, {}, {}, true, 0.1, 1e-5, false)};
+  };
+  const ahead::Graph graph = ahead::trace(function, {x});
+  const auto recorded = meaningful(graph.outputs()[0].value->meta);
+  EXPECT_EQ(recorded, meaningful(ahead::TensorMeta::of(function({x})[0])));
+}
+
+TEST(TraceRegressions, RandomNumbersForTensorsWithGaps) {
+  expect_like_eager([] {
+    const auto function = [](const Tensors& in) -> Tensors {
+      in[0].normal_(0, 1);
+      in[0].bernoulli_(0.5);
+      const Tensor part = (in[1] * 1).select(1, 1);
+      return {in[1].slice(0, 0, std::nullopt, 2).clone().normal_(0, 1), part.bernoulli_(0.5),
+              part.clone().exponential_(), part.uniform_(0, 1).clone()};
+    };
+    return Scene{function, {with_gaps({5, 4}), at::zeros({2, 3, 4}).permute({2, 1, 0})}, {}, {}};
+  });
+}
+
+TEST(TraceRegressions, GradientsOfExtremaHaveTheSignsAndLayoutOfEager) {
+  expect_like_eager([] {
+    const Tensor x = at::randn({4, 3}, at::make_generator<at::CPUGeneratorImpl>(1)).t();
+    const auto function = [](const Tensors& in) -> Tensors {
+      return {-at::max(in[0]), at::min(in[0]), -at::median(in[0])};
+    };
+    return Scene{function, {x.detach().requires_grad_()}, {}, {}};
+  });
+}
+
+TEST(TraceRegressions, GradientOfClampThatEagerRefuses) {
+  const auto function = [](const Tensors& in) -> Tensors {
+    return {at::clamp(in[0], in[1], in[0])};
+  };
+  const Tensors inputs = {at::zeros({}).requires_grad_(), at::zeros({1})};
+  EXPECT_THROW(function(inputs)[0].sum().backward(), c10::Error);
+  EXPECT_THROW(ahead::trace_joint(function, inputs), c10::Error);
+}
+
+TEST(TraceRegressions, AddressesMemoryOfWrittenTensors) {
+  for (const bool before : {false, true}) {
+    expect_like_eager([before] {
+      const auto function = [before](const Tensors& in) -> Tensors {
+        Tensors results;
+        const auto address = [&] {
+          for (const Tensor& x : in) {
+            results.push_back(x.as_strided({3}, {1}, 1));
+            results.push_back(x.view({4, 1}).as_strided({3}, {1}));
+          }
+        };
+        if (before) address();
+        for (const Tensor& x : in) x.mul_(2);
+        if (!before) address();
+        for (Tensor& result : results) result = result * 1;
+        return results;
+      };
+      return Scene{function, {at::arange(9.0).narrow(0, 3, 4), with_gaps({4})}, {}, {}};
+    });
+  }
+}
+
+TEST(TraceRegressions, WrittenTensorsKeepTheirGaps) {
+  expect_like_eager([] {
+    const auto function = [](const Tensors& in) -> Tensors {
+      in[0].square_();
+      const Tensor turned = in[0].permute({2, 1, 0});
+      turned.sub_(1);
+      return {at::atan2(in[0], at::xlogy(in[0], in[0].abs())), turned.relu()};
+    };
+    return Scene{function, {with_gaps({4, 2, 2}, at::kDouble)}, {}, {}};
+  });
+}
+
+TEST(TraceRegressions, RefusesToWriteBesideATensor) {
+  const auto function = [](const Tensors& in) -> Tensors {
+    in[0].as_strided({2}, {1}, 0).mul_(2);
+    return {};
+  };
+  EXPECT_THROW(ahead::trace(function, {at::arange(9.0).narrow(0, 3, 4)}), ahead::Unsupported);
+  EXPECT_THROW(ahead::trace(function, {with_gaps({4})}), ahead::Unsupported);
+}
+
+TEST(TraceRegressions, DiagonalOfTensorThatDoesNotBeginAtItsStorage) {
+  const auto function = [](const Tensors& in) -> Tensors {
+    in[0].fill_diagonal_(3);
+    return {};
+  };
+  const Tensor leaf = at::zeros({9}).requires_grad_();
+  const Tensor x = (leaf * 1).narrow(0, 3, 4).view({2, 2});
+  const ahead::Graph graph = ahead::trace_joint(function, {x});
+  const Tensors results = ahead::interpret(graph, {x.detach(), at::ones({2, 2})});
+  EXPECT_TRUE(at::equal(results[0], 3 * at::eye(2)));
+  EXPECT_TRUE(at::equal(results[1], 1 - at::eye(2)));
+}
+
+TEST(TraceRegressions, GradientByCapturedTensorAfterWritingToIt) {
+  const Tensor x = computed({3}), start = x.detach().clone();
+  const auto* history = x.grad_fn().get();
+  const auto function = [x](const Tensors&) -> Tensors {
+    x.neg_();
+    return torch::autograd::grad({(x * x).sum()}, {x}, {}, /*retain_graph=*/true);
+  };
+  const ahead::Graph graph = ahead::trace(function, {});
+  EXPECT_EQ(x.grad_fn().get(), history);
+  EXPECT_TRUE(at::equal(ahead::interpret(graph, {})[1], -2 * start));
+}
+
+TEST(TraceRegressions, OrderOfGradientsOfWrittenViews) {
+  expect_like_eager([] {
+    const Tensor leaf = at::zeros({8, 8}).requires_grad_();
+    const auto function = [](const Tensors& in) -> Tensors {
+      const Tensor joined = at::cat({in[0], in[0]}, 0);
+      in[0].tril_();
+      return {joined};
+    };
+    return Scene{function, {(leaf * 1).narrow(0, 0, 8)}, {}, {leaf}};
+  });
+}
+
+TEST(TraceRegressions, RefusesResultThatSharesMemoryWithWrittenTensor) {
+  const Tensor x = at::zeros({2});
+  const Tensor same = x.narrow(0, 0, 1);
+  const auto function = [x](const Tensors& in) -> Tensors {
+    in[0].add_(1);
+    return {x};
+  };
+  EXPECT_THROW(ahead::trace(function, {same}), ahead::Unsupported);
+}
+
+TEST(TraceRegressions, RefusesGradientsOfIntegerViews) {
+  const auto function = [](const Tensors& in) -> Tensors {
+    at::argsort(in[0]).view({2}).eq_(in[0]);
+    return {};
+  };
+  EXPECT_THROW(ahead::trace_joint(function, {at::zeros({2}).requires_grad_()}), ahead::Unsupported);
+}

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <ATen/core/stack.h>
+
+#include "trace/traced_op.h"
+
+/// Some of LibTorch's gradient formulas read values in eager, and take another path for tensors
+/// without data. Where the two differ in the last bit, in layout or in what they refuse, the trace
+/// follows eager.
+namespace ahead::tracing {
+
+/// If the call on the stack is part of such a formula, leaves on the stack what eager would compute
+/// in its place and returns true.
+bool follow_eager_formula(const TracedOp& op, torch::jit::Stack& stack);
+
+}  // namespace ahead::tracing

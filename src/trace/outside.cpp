@@ -1,0 +1,113 @@
+#include <ATen/FunctionalTensorWrapper.h>
+#include <ATen/ops/copy.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "ahead/errors.h"
+#include "trace/tracer.h"
+
+/// What the trace owes to tensors from outside: their place in memory and their history.
+namespace ahead::tracing {
+namespace {
+
+namespace functional = at::functionalization::impl;
+
+const c10::StorageImpl* storage_of(const at::Tensor& traced) {
+  return traced.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+}
+
+bool lies_in_the_same_place(const at::Tensor& a, const at::Tensor& b) {
+  return a.strides() == b.strides() && a.storage_offset() == b.storage_offset() &&
+         a.storage().nbytes() == b.storage().nbytes();
+}
+
+/// The copy of a tensor copies its storage as a whole, gaps included.
+void keep_storage(const Lifted& lifted) {
+  functional::sync(lifted.wrapper);
+  const at::Tensor now = functional::from_functional_tensor(lifted.wrapper);
+  if (lies_in_the_same_place(now, lifted.contents)) return;
+  at::Tensor kept;
+  {
+    c10::impl::ExcludeDispatchKeyGuard below(
+        c10::autograd_dispatch_keyset_with_ADInplaceOrView |
+        c10::DispatchKeySet{c10::DispatchKey::DeferredInit, c10::DispatchKey::Functionalize});
+    kept = at::copy(lifted.contents, now);
+  }
+  functional::replace_(lifted.wrapper, kept);
+  functional::commit_update(lifted.wrapper);
+  functional::sync(lifted.wrapper);
+}
+
+/// The first position in memory behind the last element.
+int64_t end_of(const at::Tensor& tensor) {
+  int64_t end = tensor.storage_offset() + 1;
+  for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
+    if (tensor.size(dim) == 0) return tensor.storage_offset();
+    end += (tensor.size(dim) - 1) * tensor.stride(dim);
+  }
+  return end;
+}
+
+}  // namespace
+
+Lifted* Tracer::lifted_of(const at::Tensor& traced) {
+  auto found = lifted_storages_.find(storage_of(traced));
+  return found == lifted_storages_.end() ? nullptr : &lifted_[found->second];
+}
+
+void Tracer::address_storage(const at::Tensor& traced) {
+  Lifted* lifted = lifted_of(traced);
+  if (lifted == nullptr) return;
+  lifted->storage_is_addressed = any_storage_is_addressed_ = true;
+  keep_storage(*lifted);
+}
+
+void Tracer::keep_storages() {
+  if (!any_storage_is_addressed_) return;
+  for (size_t i = 0; i < lifted_.size(); ++i) {
+    if (lifted_[i].storage_is_addressed) keep_storage(lifted_[i]);
+  }
+}
+
+void Tracer::check_stays_inside(const at::Tensor& written) const {
+  auto found = lifted_storages_.find(storage_of(written));
+  if (found == lifted_storages_.end()) return;
+  const auto& views = functional::unsafeGetFunctionalWrapper(written)->view_metas();
+  if (std::none_of(views.begin(), views.end(), [](const auto& v) { return v->is_as_strided; })) {
+    return;
+  }
+  const at::Tensor& real = lifted_[found->second].real;
+  if (real.is_non_overlapping_and_dense() && written.storage_offset() >= real.storage_offset() &&
+      end_of(written) <= end_of(real)) {
+    return;
+  }
+  throw Unsupported("trace",
+                    "as_strided: the function writes through it to memory that does not belong to "
+                    "the tensor it was called on. Pass the whole tensor instead of a view of it.");
+}
+
+void Tracer::mirror_history(const at::Tensor& written) {
+  namespace impl = torch::autograd::impl;
+  Lifted* lifted = lifted_of(written);
+  if (lifted == nullptr || !lifted->wrapper.requires_grad() || lifted->wrapper.is_leaf()) return;
+  if (graph_.inputs()[lifted->value->index()].slot.kind != Slot::Kind::Captured) return;
+  const torch::autograd::Edge now = impl::gradient_edge(lifted->wrapper);
+  if (!now.is_valid() || now.function == lifted->node) return;
+  const auto* meta = impl::get_autograd_meta(lifted->real);
+  if (!lifted->original_history) {
+    lifted->original_history = meta == nullptr
+                                   ? torch::autograd::Edge()
+                                   : torch::autograd::Edge(meta->grad_fn_, meta->output_nr_);
+  }
+  impl::set_gradient_edge(lifted->real, now);
+}
+
+void Tracer::restore_histories() {
+  for (Lifted& lifted : lifted_) {
+    if (!lifted.original_history) continue;
+    torch::autograd::impl::set_gradient_edge(lifted.real, *lifted.original_history);
+    lifted.original_history.reset();
+  }
+}
+
+}  // namespace ahead::tracing
