@@ -13,6 +13,7 @@
 #include "trace/eager_formulas.h"
 #include "trace/guards.h"
 #include "trace/map_tensors.h"
+#include "trace/overlap.h"
 #include "trace/traced_op.h"
 #include "trace/tracer.h"
 
@@ -133,6 +134,23 @@ class LiftHandler {
       tracer_->check_stays_inside(tensor);
       functional::sync(tensor);
       before_.push_back(functional::from_functional_tensor(tensor));
+    }
+    for (size_t i = first_argument(); i < stack_.size(); ++i) {
+      if (stack_[i].isTensor()) check_not_overlapping_written(stack_[i].toTensor());
+    }
+  }
+
+  /// Eager reads what it has just written.
+  void check_not_overlapping_written(const at::Tensor& read) const {
+    if (!read.defined() || !is_traced(read)) return;
+    for (const at::Tensor& written : written_) {
+      if (written.is_same(read) || !written.is_alias_of(read)) continue;
+      functional::sync(read);
+      if (!overlaps_partly(written, read)) continue;
+      throw Unsupported("trace", op_.op->name() +
+                                     ": it writes to a tensor and reads another view of the same "
+                                     "memory, so that the result depends on the order in which it "
+                                     "does so. Clone what it reads.");
     }
   }
 

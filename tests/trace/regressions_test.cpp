@@ -221,3 +221,29 @@ TEST(TraceRegressions, RefusesGradientsOfIntegerViews) {
   };
   EXPECT_THROW(ahead::trace_joint(function, {at::zeros({2}).requires_grad_()}), ahead::Unsupported);
 }
+
+TEST(TraceRegressions, RefusesToReadWhatIsBeingWritten) {
+  const auto reads_itself = [](const Tensors& in) -> Tensors {
+    in[0].sub_(in[0].select(1, 2));
+    return {};
+  };
+  EXPECT_THROW(ahead::trace(reads_itself, {at::zeros({3, 3})}), ahead::Unsupported);
+  const auto turned = [](const Tensors& in) -> Tensors {
+    in[0].copy_(in[0].t());
+    return {};
+  };
+  EXPECT_THROW(ahead::trace(turned, {at::zeros({3, 3})}), ahead::Unsupported);
+}
+
+TEST(TraceRegressions, WritesBesideWhatIsRead) {
+  expect_like_eager([] {
+    const auto function = [](const Tensors& in) -> Tensors {
+      in[0].select(1, 0).sub_(in[0].select(1, 2));
+      in[0].slice(0, 0, 2).mul_(in[0].slice(0, 2, 4));
+      in[0].slice(1, 0, 3, 2).add_(in[0].slice(1, 1, 4, 2));
+      in[0].view({16}).mul_(in[0].view({16}));
+      return {};
+    };
+    return Scene{function, {at::arange(16.0).view({4, 4})}, {}, {}};
+  });
+}
