@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "ahead/errors.h"
+#include "trace/expand.h"
 #include "trace/handlers.h"
 #include "trace/hidden_mutations.h"
 
@@ -44,6 +45,7 @@ void ensure_fallbacks_registered() {
   functionalize = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::Functionalize,
                                      __FILE__, __LINE__);
   register_hidden_mutations(*functionalize);
+  register_expand(*functionalize);
 }
 
 }  // namespace ahead::tracing

@@ -247,3 +247,15 @@ TEST(TraceRegressions, WritesBesideWhatIsRead) {
     return Scene{function, {at::arange(16.0).view({4, 4})}, {}, {}};
   });
 }
+
+TEST(TraceRegressions, WritesThroughExpandThatMakesNothingLarger) {
+  expect_like_eager([] {
+    const auto function = [](const Tensors& in) -> Tensors {
+      in[0].expand({1, -1, 3}).tanh_();
+      const Tensor sum = in[0].sum().expand({});
+      sum.fill_(2).tanh_();
+      return {sum};
+    };
+    return Scene{function, {at::full({2, 3}, 1e10)}, {}, {}};
+  });
+}

@@ -1,0 +1,63 @@
+#include "trace/expand.h"
+
+#include <ATen/FunctionalTensorWrapper.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/view.h>
+#include <c10/util/Exception.h>
+
+#include "trace/fake_tensor.h"
+
+namespace ahead::tracing {
+namespace {
+
+namespace functional = at::functionalization::impl;
+
+/// LibTorch's kernel, found when ours is registered in front of it.
+const c10::SafeKernelFunction* original = nullptr;
+
+bool is_ours(const at::Tensor& tensor) {
+  return functional::isFunctionalTensor(tensor) &&
+         is_fake(functional::unsafeGetFunctionalWrapper(tensor)->value());
+}
+
+/// The sizes that `self` would be expanded to, if they have as many elements.
+std::optional<std::vector<int64_t>> sizes_of_view(const at::Tensor& self,
+                                                  std::vector<int64_t> sizes) {
+  if (sizes.size() < static_cast<size_t>(self.dim())) return std::nullopt;
+  const size_t added = sizes.size() - static_cast<size_t>(self.dim());
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const int64_t own = i < added ? 1 : self.size(static_cast<int64_t>(i - added));
+    if (i >= added && sizes[i] == -1) sizes[i] = own;
+    if (sizes[i] != own) return std::nullopt;
+  }
+  return sizes;
+}
+
+void handle_expand(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
+                   torch::jit::Stack* stack) {
+  const size_t first = stack->size() - handle.schema().arguments().size();
+  const at::Tensor self = (*stack)[first].toTensor();
+  const auto sizes =
+      is_ours(self) ? sizes_of_view(self, (*stack)[first + 1].toIntVector()) : std::nullopt;
+  if (!sizes) return original->callBoxed(handle, keys, stack);
+  stack->resize(first);
+  stack->emplace_back(self.view(*sizes));
+}
+
+class Silent : public c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
+
+}  // namespace
+
+void register_expand(torch::Library& functionalize) {
+  const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow("aten::expand", "");
+  original = new c10::SafeKernelFunction(
+      handle.getComputedKernelForDispatchKey(c10::DispatchKey::Functionalize));
+  // The dispatcher warns of every kernel that is registered in front of another.
+  Silent silent;
+  c10::WarningUtils::WarningHandlerGuard guard(&silent);
+  functionalize.impl("expand", torch::CppFunction::makeFromBoxedFunction<&handle_expand>());
+}
+
+}  // namespace ahead::tracing
