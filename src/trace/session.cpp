@@ -406,7 +406,7 @@ void Session::check_not_mutated_in_backward() const {
 void Session::add_accumulated_grads() {
   for (size_t i = 0; i < tracer_.lifted().size(); ++i) {
     const Lifted& lifted = tracer_.lifted()[i];
-    if (!lifted.real.is_leaf()) continue;
+    if (!lifted.real.is_leaf() || !lifted.wrapper.is_leaf()) continue;
     const bool shared = lifted.link == GradLink::SharedLeaf;
     const at::Tensor grad = shared ? lifted.real.grad() : lifted.wrapper.grad();
     if (!grad.defined() || !is_traced(grad)) continue;

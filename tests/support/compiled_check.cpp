@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <optional>
 
 #include "support/like_eager.h"
 
@@ -12,53 +11,62 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// Copies of the inputs, their memory shared as that of the originals.
-struct Arguments {
-  Tensors leaves;  ///< one for each input
-  Tensors passed;
+/// Copies tensors so that the copies are to each other what the originals are.
+class Copier {
+ public:
+  explicit Copier(bool non_leaf) : non_leaf_(non_leaf) {}
 
-  Arguments(const Tensors& inputs, bool non_leaf) {
-    std::map<const void*, at::Tensor> copies, bases;
-    for (const at::Tensor& input : inputs) {
-      at::Tensor& copy = copies[input.unsafeGetTensorImpl()];
-      if (!copy.defined()) copy = copy_of(input, bases);
-      leaves.push_back(copy);
-    }
-    std::map<const void*, at::Tensor> computed;
-    for (const at::Tensor& leaf : leaves) {
-      at::Tensor& tensor = computed[leaf.unsafeGetTensorImpl()];
-      const bool compute = non_leaf && leaf.requires_grad() && leaf.is_leaf();
-      if (!tensor.defined()) tensor = compute ? leaf.mul(1) : leaf;
-      passed.push_back(tensor);
-    }
+  CallInputs copy(const Tensors& inputs) {
+    CallInputs copies;
+    for (const at::Tensor& input : inputs) copies.passed.push_back(copy(input));
+    copies.leaves = std::move(leaves_);
+    return copies;
   }
 
  private:
-  static at::Tensor copy_of(const at::Tensor& input, std::map<const void*, at::Tensor>& bases) {
-    if (input.is_inference()) return input.clone();
-    if (input.is_view()) {
-      at::Tensor& base = bases[input._base().unsafeGetTensorImpl()];
-      if (!base.defined()) base = copy_of(at::Tensor(input._base()), bases);
-      return base.as_strided(input.sizes(), input.strides(), input.storage_offset());
-    }
-    at::Tensor copy = at::empty_strided(input.sizes(), input.strides(), input.options());
-    copy.copy_(input.detach());
-    if (input.requires_grad()) copy.set_requires_grad(true);
-    bases.emplace(input.unsafeGetTensorImpl(), copy);
-    return copy;
+  at::Tensor copy(const at::Tensor& input) {
+    at::Tensor& known = copies_[input.unsafeGetTensorImpl()];
+    if (known.defined()) return known;
+    if (input.is_inference()) return known = input.clone();
+    if (!input.is_view()) return known = copy_of_base(input);
+    const at::Tensor base = copy(at::Tensor(input._base()));
+    return copies_[input.unsafeGetTensorImpl()] =
+               base.as_strided(input.sizes(), input.strides(), input.storage_offset());
   }
+
+  at::Tensor copy_of_base(const at::Tensor& input) {
+    at::Tensor leaf = at::empty({0}, input.options());
+    leaf.set_(copy_of_storage(input.storage()), input.storage_offset(), input.sizes(),
+              input.strides());
+    if (!input.requires_grad()) return leaf;
+    leaf.set_requires_grad(true);
+    leaves_.push_back(leaf);
+    return non_leaf_ ? leaf.mul(1) : leaf;
+  }
+
+  c10::Storage copy_of_storage(const c10::Storage& storage) {
+    c10::Storage& known = storages_[storage.unsafeGetStorageImpl()];
+    if (known) return known;
+    const auto bytes = at::TensorOptions().dtype(at::kByte).device(storage.device());
+    const at::Tensor whole = at::empty({0}, bytes).set_(storage);
+    return known = whole.clone().storage();
+  }
+
+  bool non_leaf_;
+  Tensors leaves_;
+  std::map<const void*, at::Tensor> copies_;
+  std::map<const void*, c10::Storage> storages_;
 };
 
 /// One call and all that follows from it.
 struct Run {
-  Arguments arguments;
+  CallInputs inputs;
   Tensors outputs;
   std::string error;
 
-  Run(const aot::FlatFunction& function, const Tensors& inputs, bool non_leaf)
-      : arguments(inputs, non_leaf) {
+  Run(const aot::FlatFunction& function, CallInputs arguments) : inputs(std::move(arguments)) {
     try {
-      outputs = function(arguments.passed);
+      outputs = function(inputs.passed);
     } catch (const std::exception& caught) {
       error = caught.what();
       if (error.empty()) error = "unknown";
@@ -66,7 +74,7 @@ struct Run {
   }
 
   Tensors everything() const {
-    Tensors all = arguments.passed;
+    Tensors all = inputs.passed;
     all.insert(all.end(), outputs.begin(), outputs.end());
     return all;
   }
@@ -116,26 +124,28 @@ std::string error_of(const std::function<void()>& action) {
 }
 
 void expect_same_grads(const Run& eager, const Run& compiled, const std::string& when) {
-  for (size_t i = 0; i < eager.arguments.leaves.size(); ++i) {
-    if (!eager.arguments.leaves[i].is_leaf()) continue;
-    EXPECT_EQ(tensor_difference(eager.arguments.leaves[i].grad(),
-                                compiled.arguments.leaves[i].grad()),
-              "")
-        << "gradient of input " << i << " " << when;
+  for (size_t i = 0; i < eager.inputs.leaves.size(); ++i) {
+    EXPECT_EQ(
+        tensor_difference(eager.inputs.leaves[i].grad(), compiled.inputs.leaves[i].grad()), "")
+        << "gradient of leaf " << i << " " << when;
   }
 }
 
+/// Differentiates each tensor that has a history on its own: the inputs too, since those that were
+/// written to have a new one.
 void expect_same_backward(const Run& eager, const Run& compiled) {
-  for (size_t i = 0; i < eager.outputs.size(); ++i) {
-    if (!eager.outputs[i].defined() || !eager.outputs[i].requires_grad()) continue;
-    if (!compiled.outputs[i].requires_grad()) continue;
-    const auto backward = [i](const Run& run) {
-      run.outputs[i].sum().backward({}, /*retain_graph=*/true);
+  const Tensors roots = eager.everything(), compiled_roots = compiled.everything();
+  for (size_t i = 0; i < roots.size(); ++i) {
+    if (!roots[i].defined() || !roots[i].requires_grad()) continue;
+    if (!compiled_roots[i].requires_grad()) continue;
+    const auto backward = [i](const Tensors& tensors) {
+      const at::Tensor& root = tensors[i];
+      (root.is_complex() ? at::view_as_real(root) : root).sum().backward({}, /*retain_graph=*/true);
     };
-    const std::string expected = error_of([&] { backward(eager); });
-    const std::string actual = error_of([&] { backward(compiled); });
+    const std::string expected = error_of([&] { backward(roots); });
+    const std::string actual = error_of([&] { backward(compiled_roots); });
     EXPECT_EQ(expected.empty(), actual.empty()) << expected << actual;
-    expect_same_grads(eager, compiled, "after backward of output " + std::to_string(i));
+    expect_same_grads(eager, compiled, "after backward of tensor " + std::to_string(i));
   }
 }
 
@@ -161,8 +171,8 @@ void compare(const Run& eager, const Run& compiled, const CompiledCheck& check) 
   ASSERT_EQ(eager.outputs.size(), compiled.outputs.size());
   const Tensors expected = eager.everything(), actual = compiled.everything();
   for (size_t i = 0; i < expected.size(); ++i) {
-    const bool is_input = i < eager.arguments.passed.size();
-    const size_t index = is_input ? i : i - eager.arguments.passed.size();
+    const bool is_input = i < eager.inputs.passed.size();
+    const size_t index = is_input ? i : i - eager.inputs.passed.size();
     expect_same_tensor(expected[i], actual[i],
                        (is_input ? "input " : "output ") + std::to_string(index));
   }
@@ -171,27 +181,53 @@ void compare(const Run& eager, const Run& compiled, const CompiledCheck& check) 
   if (check.write_to_outputs) expect_same_writes(eager, compiled);
 }
 
+void compare_calls(const aot::FlatFunction& function,
+                   const std::function<CallInputs()>& make_inputs, const CompiledCheck& check) {
+  auto compiled = compile(function, check.options);
+  const aot::FlatFunction call = [&](const Tensors& args) { return compiled(args); };
+  for (int i = 0; i < 3; ++i) {
+    SCOPED_TRACE("call " + std::to_string(i));
+    const auto run = [&](const aot::FlatFunction& called) {
+      torch::manual_seed(i);
+      CallInputs inputs = make_inputs();
+      torch::manual_seed(i);
+      return Run(called, std::move(inputs));
+    };
+    const bool mode_before = at::GradMode::is_enabled();
+    at::AutoGradMode restore_afterwards(mode_before);
+    const Run eager = run(function);
+    const at::Tensor random_state = at::detail::getDefaultCPUGenerator().get_state();
+    const bool mode_after = at::GradMode::is_enabled();
+    at::GradMode::set_enabled(mode_before);
+    const Run actual = run(call);
+    EXPECT_TRUE(at::equal(random_state, at::detail::getDefaultCPUGenerator().get_state()));
+    EXPECT_EQ(mode_after, at::GradMode::is_enabled()) << "grad mode after the call";
+    compare(eager, actual, check);
+  }
+  EXPECT_EQ(compiled.stats().eager_calls, 0u);
+}
+
 }  // namespace
+
+void expect_compiled_like_eager(const aot::FlatFunction& function,
+                                const std::function<CallInputs()>& make_inputs,
+                                CompiledCheck check) {
+  for (const Partitioner partitioner : {Partitioner::Default, Partitioner::MinCut}) {
+    for (const bool keep : {true, false}) {
+      if (!keep && check.only_kept_mutations) continue;
+      SCOPED_TRACE(std::string(partitioner == Partitioner::Default ? "default" : "min-cut") +
+                   (keep ? ", writes in the graph" : ", writes outside"));
+      check.options.partitioner = partitioner;
+      check.options.keep_input_mutations = keep;
+      compare_calls(function, make_inputs, check);
+    }
+  }
+}
 
 void expect_compiled_like_eager(const aot::FlatFunction& function, const Tensors& inputs,
                                 CompiledCheck check) {
-  for (Partitioner partitioner : {Partitioner::Default, Partitioner::MinCut}) {
-    check.options.partitioner = partitioner;
-    auto compiled = compile(function, check.options);
-    for (int call = 0; call < 3; ++call) {
-      SCOPED_TRACE("call " + std::to_string(call) +
-                   (partitioner == Partitioner::Default ? ", default" : ", min-cut"));
-      torch::manual_seed(call);
-      const Run eager(function, inputs, check.non_leaf_inputs);
-      const at::Tensor random_state = at::detail::getDefaultCPUGenerator().get_state();
-      torch::manual_seed(call);
-      const Run run([&](const Tensors& args) { return compiled(args); }, inputs,
-                    check.non_leaf_inputs);
-      EXPECT_TRUE(at::equal(random_state, at::detail::getDefaultCPUGenerator().get_state()));
-      compare(eager, run, check);
-    }
-    EXPECT_EQ(compiled.stats().eager_calls, 0u);
-  }
+  expect_compiled_like_eager(
+      function, [&] { return Copier(check.non_leaf_inputs).copy(inputs); }, check);
 }
 
 }  // namespace ahead

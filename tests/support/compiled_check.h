@@ -12,20 +12,35 @@ namespace ahead {
 
 /// How a function is compared with its compiled form.
 struct CompiledCheck {
-  Options options{.fullgraph = true};
+  Options options{.fullgraph = true, .debug_asserts = true};
   /// Pass tensors that are not leaves: what in-place operators on inputs that require grad need.
   bool non_leaf_inputs = false;
   /// Afterwards write to every output, as far as eager allows it.
   bool write_to_outputs = true;
-  /// Compare the gradients of every output on its own, and not only of all together.
+  /// Compare the gradients of every output, and of every input that has got a history, on its own.
   bool backward = true;
+  /// Only with writes to inputs kept in the graph.
+  bool only_kept_mutations = false;
 };
 
-/// Calls a function eagerly and compiled, each on its own copies of the inputs, several times in a
-/// row, and compares everything a caller can see: values, layout, requires_grad, leaf-ness, versions,
-/// who shares memory with whom, the inputs afterwards, the gradients of each output with the graph
-/// retained, random numbers, and what in-place operators on the outputs do. Inputs that are the same
-/// tensor, or views of one, are copied as such.
+/// The arguments of one call.
+struct CallInputs {
+  std::vector<at::Tensor> passed;
+  /// The leaves behind them, whose gradients are compared.
+  std::vector<at::Tensor> leaves;
+};
+
+/// Calls a function eagerly and compiled, each on its own inputs, several times in a row, with each
+/// partitioner, and with writes to inputs inside and outside of the graph. Compares everything a
+/// caller can see: values, layout, requires_grad, leaf-ness, versions, who shares memory with whom,
+/// the inputs afterwards, the gradients of each output with the graph retained, random numbers, and
+/// what in-place operators on the outputs do. `make_inputs` must make equal inputs after equal seeds.
+void expect_compiled_like_eager(const aot::FlatFunction& function,
+                                const std::function<CallInputs()>& make_inputs,
+                                CompiledCheck check = {});
+
+/// The same with copies of these inputs. Inputs that are the same tensor, views of one, or share
+/// memory otherwise, are copied as such.
 void expect_compiled_like_eager(const aot::FlatFunction& function,
                                 const std::vector<at::Tensor>& inputs, CompiledCheck check = {});
 
