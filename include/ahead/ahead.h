@@ -6,6 +6,7 @@
 #include "ahead/backend.h"
 #include "ahead/compile.h"
 #include "ahead/errors.h"
+#include "ahead/executable.h"
 #include "ahead/graph.h"
 #include "ahead/interpret.h"
 #include "ahead/options.h"

@@ -1,24 +1,53 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <memory>
+#include <utility>
 
-#include <functional>
-#include <vector>
+#include "ahead/compile.h"
+#include "ahead/executable.h"
+#include "ahead/options.h"
+#include "ahead/partition.h"
 
-#include "ahead/graph.h"
-
+/// For compiler authors: capture and differentiation by Ahead, code by their own compilers.
 namespace ahead::aot {
 
-/// A function over flat lists of tensors.
-using FlatFunction = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
+/// What is done with the graphs of a function. Empty compilers interpret.
+struct Config {
+  /// Compiles the forward graph of a function with gradient.
+  GraphCompiler forward = {};
+  /// Compiles the backward graph; the default is `forward`.
+  GraphCompiler backward = {};
+  /// Compiles the graph of a call without gradient; the default is `forward`.
+  GraphCompiler inference = {};
+  /// Cuts the joint graph in two; the default is partition_default.
+  PartitionFunction partition = {};
+  /// The first so many arguments are parameters and buffers: they keep their memory from call to
+  /// call.
+  int64_t num_params_buffers = 0;
+  /// Everything else.
+  Options options = {.fullgraph = true, .partitioner = Partitioner::Default, .confirm = 0};
+};
 
-/// A compiled graph. Takes one tensor for each graph input, which it may free or reuse, and returns
-/// one for each graph output. Several threads may call it at once.
-using Executable = std::function<std::vector<at::Tensor>(std::vector<at::Tensor>&& args)>;
+using CompiledFunction = Compiled<FlatFunction>;
+template <class M>
+using CompiledModule = Compiled<std::shared_ptr<M>>;
 
-/// Turns a graph into something that runs. It is told what the inputs look like, which the graph's
-/// own inputs say as well.
-using GraphCompiler =
-    std::function<Executable(const Graph& graph, const std::vector<TensorMeta>& inputs)>;
+namespace detail {
+/// The compilers and options that a configuration stands for.
+AHEAD_API ahead::detail::Compilers compilers_of(const Config& config);
+AHEAD_API Options options_of(const Config& config);
+}  // namespace detail
+
+/// Captures a function over a flat list of tensors when it is called, and compiles its graphs. The
+/// forward compiler is called at the first call that needs a gradient, the backward compiler at the
+/// first backward, the inference compiler at the first call that needs none.
+AHEAD_API CompiledFunction function(FlatFunction function, Config config);
+
+/// The same for a module, whatever its `forward` takes.
+template <class M>
+CompiledModule<M> module(std::shared_ptr<M> module, const Config& config) {
+  return CompiledModule<M>(std::move(module), detail::options_of(config),
+                           detail::compilers_of(config));
+}
 
 }  // namespace ahead::aot

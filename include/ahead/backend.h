@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "ahead/aot.h"
+#include "ahead/executable.h"
 #include "ahead/export.h"
 
 namespace ahead {

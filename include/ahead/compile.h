@@ -21,11 +21,11 @@ template <class F>
 class Compiled {
  public:
   explicit Compiled(F f, Options options = {})
-      : f_(std::move(f)), core_(std::make_shared<detail::CompiledCore>(std::move(options))) {
-    if constexpr (requires { detail::watched_module(f_); }) {
-      core_->watch(detail::watched_module(f_));
-    }
-  }
+      : Compiled(std::move(f), std::make_shared<detail::CompiledCore>(std::move(options))) {}
+  /// With compilers of the caller's; see ahead/aot.h.
+  Compiled(F f, Options options, detail::Compilers compilers)
+      : Compiled(std::move(f), std::make_shared<detail::CompiledCore>(std::move(options),
+                                                                      std::move(compilers))) {}
 
   template <class... Args>
   auto operator()(Args&&... args) {
@@ -59,6 +59,13 @@ class Compiled {
   void reset() { core_->reset(); }
 
  private:
+  Compiled(F f, std::shared_ptr<detail::CompiledCore> core)
+      : f_(std::move(f)), core_(std::move(core)) {
+    if constexpr (requires { detail::watched_module(f_); }) {
+      core_->watch(detail::watched_module(f_));
+    }
+  }
+
   template <class... Args>
   decltype(auto) run_eagerly(Args&&... args) {
     return detail::call(f_, std::forward<Args>(args)...);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "ahead/partition.h"
 
@@ -48,6 +49,8 @@ struct Options {
   double memory_budget = 1.0;
   /// How many further calls are traced again, to see that the function does the same every time.
   int64_t confirm = 1;
+  /// Passes over the graphs that are not run, by name; see ahead/passes.h.
+  std::vector<std::string> skip_passes = {};
   /// The most programs kept for one callable; calls that need another run eagerly.
   int64_t recompile_limit = 8;
   /// Allows create_graph through the compiled backward. False: that throws.

@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "ahead/aot.h"
+#include "ahead/executable.h"
 #include "ahead/detail/tree_function.h"
 #include "ahead/export.h"
 #include "ahead/graph.h"

@@ -2,8 +2,10 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <chrono>
 
+#include "ahead/passes.h"
 #include "base/hash.h"
 #include "compile/double_backward.h"
 #include "compile/plan_builder.h"
@@ -76,6 +78,15 @@ bool has_gradient(const Graph& graph) {
   return false;
 }
 
+void run_passes(Graph& graph, const char* part, const Options& options, Stages& stages) {
+  const std::vector<std::string>& skipped = options.skip_passes;
+  for (const passes::Pass& pass : passes::all()) {
+    if (std::find(skipped.begin(), skipped.end(), pass.name) != skipped.end()) continue;
+    const size_t changes = stages.run(pass.name.data(), [&] { return pass.run(graph); });
+    if (changes != 0) stages.keep(graph, part);
+  }
+}
+
 PartitionedGraphs partition(const JointGraph& joint, const Options& options) {
   if (options.partitioner.function()) return options.partitioner.function()(joint);
   return partition_default(joint);
@@ -98,8 +109,9 @@ Graph without_gradient(Graph graph) {
   return graph;
 }
 
-void compile_inference(runtime::CallPlan& plan, const Graph& graph, const Options&,
+void compile_inference(runtime::CallPlan& plan, Graph graph, const Options& options,
                        const detail::Compilers& compilers, Stages& stages) {
+  run_passes(graph, "", options, stages);
   plan.first_saved_output = static_cast<int32_t>(graph.outputs().size());
   plan.forward = stages.run("inference", [&] { return compilers.inference(graph, input_metas(graph)); });
   stages.keep(graph);
@@ -118,6 +130,9 @@ void compile_training(runtime::CallPlan& plan, const Graph& graph, const std::st
   plan_backward(plan, graphs);
   stages.keep(graphs.forward, ".forward");
   stages.keep(graphs.backward, ".backward");
+  // Not on the joint graph: a second derivative needs the operators as they were called.
+  run_passes(graphs.forward, ".forward", options, stages);
+  run_passes(graphs.backward, ".backward", options, stages);
   plan.forward = stages.run("backend", [&] {
     return compilers.forward(graphs.forward, input_metas(graphs.forward));
   });

@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "ahead/aot.h"
+#include "ahead/executable.h"
 #include "runtime/call_plan.h"
 
 namespace ahead::compiling {

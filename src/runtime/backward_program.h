@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "ahead/aot.h"
+#include "ahead/executable.h"
 #include "ahead/graph.h"
 
 namespace ahead::runtime {

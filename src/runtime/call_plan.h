@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ahead/aot.h"
+#include "ahead/executable.h"
 #include "runtime/backward_program.h"
 
 namespace ahead::runtime {

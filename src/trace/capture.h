@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ahead/aot.h"
+#include "ahead/executable.h"
 #include "ahead/errors.h"
 #include "ahead/graph.h"
 #include "ahead/trace.h"

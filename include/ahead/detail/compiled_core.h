@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "ahead/aot.h"
+#include "ahead/executable.h"
 #include "ahead/export.h"
 #include "ahead/options.h"
 #include "ahead/tree_spec.h"

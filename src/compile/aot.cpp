@@ -1,0 +1,30 @@
+#include "ahead/aot.h"
+
+#include "compile/backends.h"
+
+namespace ahead::aot {
+namespace detail {
+
+ahead::detail::Compilers compilers_of(const Config& config) {
+  const GraphCompiler interpreter = compiling::find_backend("interpreter");
+  const auto chosen = [&](const GraphCompiler& compiler, const GraphCompiler& otherwise) {
+    return compiler ? compiling::below_autograd(compiler) : otherwise;
+  };
+  const GraphCompiler forward = chosen(config.forward, interpreter);
+  return {forward, chosen(config.backward, forward), chosen(config.inference, forward)};
+}
+
+Options options_of(const Config& config) {
+  Options options = config.options;
+  if (config.partition) options.partitioner = PartitionChoice(config.partition);
+  return options;
+}
+
+}  // namespace detail
+
+CompiledFunction function(FlatFunction function, Config config) {
+  return CompiledFunction(std::move(function), detail::options_of(config),
+                          detail::compilers_of(config));
+}
+
+}  // namespace ahead::aot

@@ -1,0 +1,90 @@
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "ahead/ahead.h"
+
+namespace ahead {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+/// Interprets, and counts how often it is asked to compile and how often what it made runs.
+struct Counter {
+  std::shared_ptr<int> compiled = std::make_shared<int>(0), calls = std::make_shared<int>(0);
+
+  aot::GraphCompiler compiler() const {
+    return [compiled = compiled, calls = calls](const Graph& graph,
+                                                const std::vector<TensorMeta>& inputs) {
+      EXPECT_EQ(graph.inputs().size(), inputs.size());
+      ++*compiled;
+      auto interpreter = std::make_shared<Interpreter>(graph);
+      return [interpreter, calls](Tensors&& args) {
+        EXPECT_FALSE(at::GradMode::is_enabled());
+        for (const at::Tensor& arg : args) EXPECT_FALSE(arg.requires_grad());
+        ++*calls;
+        return (*interpreter)(std::move(args));
+      };
+    };
+  }
+};
+
+Tensors product(const Tensors& in) {
+  return {in[0].sin() * in[1]};
+}
+
+TEST(AotFunction, CompilersAreCalledWhenTheyAreNeeded) {
+  Counter forward, backward, inference;
+  auto compiled = aot::function(product, {.forward = forward.compiler(),
+                                          .backward = backward.compiler(),
+                                          .inference = inference.compiler()});
+  const at::Tensor x = at::randn({3}).set_requires_grad(true), y = at::randn({3});
+  for (int call = 1; call <= 2; ++call) {
+    const at::Tensor z = compiled(Tensors{x, y})[0];
+    EXPECT_EQ(*forward.calls, call);
+    EXPECT_EQ(*backward.compiled, call - 1 == 0 ? 0 : 1);
+    z.sum().backward();
+    EXPECT_EQ(*backward.calls, call);
+  }
+  EXPECT_EQ(*forward.compiled, 1);
+  EXPECT_EQ(*backward.compiled, 1);
+  EXPECT_EQ(*inference.compiled, 0);
+  compiled(Tensors{y, y});
+  EXPECT_EQ(*inference.compiled, 1);
+  EXPECT_EQ(*inference.calls, 1);
+}
+
+TEST(AotFunction, PartitionFunctionOfTheUsers) {
+  int called = 0;
+  auto compiled = aot::function(product, {.partition = [&](const JointGraph& joint) {
+                                  ++called;
+                                  return partition_default(joint);
+                                }});
+  const at::Tensor x = at::randn({3}).set_requires_grad(true);
+  compiled(Tensors{x, x})[0].sum().backward();
+  EXPECT_EQ(called, 1);
+  EXPECT_TRUE(at::allclose(x.grad(), x.cos() * x + x.sin()));
+}
+
+TEST(AotModule, RunsWithTheUsersCompiler) {
+  Counter forward;
+  auto linear = std::make_shared<torch::nn::LinearImpl>(3, 2);
+  auto compiled = aot::module(linear, {.forward = forward.compiler()});
+  const at::Tensor x = at::randn({4, 3});
+  EXPECT_TRUE(at::equal(compiled(x), linear->forward(x)));
+  EXPECT_EQ(*forward.calls, 1);
+}
+
+TEST(Backend, RegisteredOnesAreFoundByName) {
+  Counter counter;
+  register_backend("counting", counter.compiler());
+  EXPECT_THROW(register_backend("counting", counter.compiler()), UserError);
+  const auto f = [](const at::Tensor& x) { return x * 2; };
+  auto compiled = compile(f, {.backend = "counting", .fullgraph = true});
+  const at::Tensor x = at::randn({3});
+  EXPECT_TRUE(at::equal(compiled(x), x * 2));
+  EXPECT_EQ(*counter.calls, 1);
+  EXPECT_THROW(compile(f, {.backend = "unheard of"}), UserError);
+}
+
+}  // namespace
+}  // namespace ahead
