@@ -3,7 +3,6 @@
 #include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/view.h>
-#include <c10/util/Exception.h>
 
 #include "trace/fake_tensor.h"
 
@@ -44,19 +43,12 @@ void handle_expand(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
   stack->emplace_back(self.view(*sizes));
 }
 
-class Silent : public c10::WarningHandler {
-  void process(const c10::Warning&) override {}
-};
-
 }  // namespace
 
 void register_expand(torch::Library& functionalize) {
   const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow("aten::expand", "");
   original = new c10::SafeKernelFunction(
       handle.getComputedKernelForDispatchKey(c10::DispatchKey::Functionalize));
-  // The dispatcher warns of every kernel that is registered in front of another.
-  Silent silent;
-  c10::WarningUtils::WarningHandlerGuard guard(&silent);
   functionalize.impl("expand", torch::CppFunction::makeFromBoxedFunction<&handle_expand>());
 }
 

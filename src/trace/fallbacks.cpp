@@ -1,5 +1,6 @@
 #include "trace/fallbacks.h"
 
+#include <c10/util/Exception.h>
 #include <torch/library.h>
 
 #include <mutex>
@@ -8,6 +9,7 @@
 #include "trace/expand.h"
 #include "trace/handlers.h"
 #include "trace/hidden_mutations.h"
+#include "trace/list_mutations.h"
 
 namespace ahead::tracing {
 namespace {
@@ -19,6 +21,11 @@ void require_free(c10::DispatchKey key) {
                                "fallback for it, which Ahead "
                                "needs for tracing. Unload that library.");
 }
+
+/// The dispatcher warns of every kernel that is registered in front of another.
+class Silent : public c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
 
 template <auto Handler>
 torch::CppFunction boxed() {
@@ -44,8 +51,11 @@ void ensure_fallbacks_registered() {
   fake->fallback(boxed<&handle_fake>());
   functionalize = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::Functionalize,
                                      __FILE__, __LINE__);
+  Silent silent;
+  c10::WarningUtils::WarningHandlerGuard guard(&silent);
   register_hidden_mutations(*functionalize);
   register_expand(*functionalize);
+  register_list_mutations(*functionalize);
 }
 
 }  // namespace ahead::tracing

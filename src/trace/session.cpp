@@ -65,12 +65,6 @@ void explain(const c10::Error& error) {
                       "or that as_strided made of another view. Write to a clone and copy it "
                       "back.");
   }
-  if (says(error, "mutating a non-functional tensor with a functional")) {
-    throw Unsupported("trace",
-                      "in-place operator on lists: LibTorch cannot functionalise it when one of "
-                      "its lists is empty (_fused_adam_ without amsgrad, for example). Use the "
-                      "out-of-place operator.");
-  }
   if (says(error, "Autograd not support dtype")) {
     throw Unsupported("trace",
                       "in-place operator: it would give a view of a tensor of integers or truth "
