@@ -328,6 +328,7 @@ const FactRow table[] = {
     {"unique_dim_consecutive", Opaque, {.reads = "the number of distinct values decides the size of the result"}},
     {"bincount", Opaque, {.reads = "the largest value decides the size of the result"}},
     {"_pack_padded_sequence", Opaque, {.reads = reads_lengths}},
+    {"_ctc_loss.Tensor", Opaque, {.reads = reads_lengths}},
     {"_use_cudnn_ctc_loss", Opaque, {.reads = "the lengths, which are data, decide the kernel"}},
     {"_use_miopen_ctc_loss", Opaque, {.reads = "the lengths, which are data, decide the kernel"}},
     {"_to_sparse", Opaque, {.reads = "the number of non-zero elements decides the size of the result"}},

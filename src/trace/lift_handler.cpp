@@ -85,6 +85,8 @@ class LiftHandler {
   }
 
   void call() {
+    if (op_.decomposition != nullptr && tracer_ != nullptr)
+      return op_.decomposition->callBoxed(handle_, keys_, &stack_);
     const c10::DispatchKeySet below(c10::DispatchKeySet::FULL_AFTER,
                                     c10::DispatchKey::DeferredInit);
     handle_.redispatchBoxed(keys_ & below, &stack_);

@@ -7,6 +7,7 @@
 
 #include "ops/facts.h"
 #include "ops/shape_rules.h"
+#include "trace/decompositions.h"
 
 namespace ahead::tracing {
 namespace {
@@ -24,7 +25,8 @@ bool is_device(const c10::Type& type) {
   return type.kind() == c10::TypeKind::OptionalType && is_device(*type.containedType(0));
 }
 
-std::string rule_name(const c10::OperatorName& name) {
+/// The name with the overload, without the namespace; empty for operators outside aten.
+std::string aten_name(const c10::OperatorName& name) {
   constexpr size_t prefix = sizeof("aten::") - 1;
   if (name.name.compare(0, prefix, "aten::") != 0) return "";
   std::string text = name.name.substr(prefix);
@@ -66,7 +68,9 @@ std::unique_ptr<TracedOp> describe(const c10::OperatorHandle& handle) {
   traced->is_in_formula =
       is_any_of(*traced->op, {"aten.mul.Tensor", "aten.logical_and", "aten.logical_or"});
   traced->refusal = facts.data_dependent;
-  traced->rule = ops::shape_rules().find(rule_name(handle.operator_name()));
+  const std::string name = aten_name(handle.operator_name());
+  traced->decomposition = find_decomposition(name);
+  traced->rule = ops::shape_rules().find(name);
   if (traced->rule != nullptr) {
     traced->inference = TracedOp::Inference::Rule;
   } else if (handle.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) {

@@ -13,6 +13,7 @@ struct TracedOp {
 
   const Operator* op = nullptr;
   const c10::KernelFunction* rule = nullptr;
+  const c10::KernelFunction* decomposition = nullptr;  ///< see find_decomposition
   Inference inference = Inference::RealKernel;
   int32_t num_args = 0;
   int32_t num_returns = 0;
