@@ -1,5 +1,7 @@
 #include "ops/shape_rules.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
+
 #include "ops/shapes/families.h"
 
 namespace ahead::ops {
@@ -7,7 +9,15 @@ namespace {
 
 thread_local at::Device current_device = at::kCPU;
 
+void ask_kernel(const c10::OperatorHandle& op, torch::jit::Stack*) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, op.operator_name(), ": only the kernel knows the result");
+}
+
 }  // namespace
+
+void ShapeRules::add_unknowable(const char* name) {
+  kernels_.emplace(name, c10::KernelFunction::makeFromBoxedFunction<&ask_kernel>());
+}
 
 const c10::KernelFunction* ShapeRules::find(const std::string& name) const {
   auto found = kernels_.find(name);

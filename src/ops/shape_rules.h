@@ -23,6 +23,8 @@ class ShapeRules {
   void add(const char* name, Function function) {
     kernels_.emplace(name, c10::KernelFunction::makeFromUnboxedFunction(function));
   }
+  /// Says of an operator that only its kernel knows what its results look like.
+  void add_unknowable(const char* name);
   /// Null if there is no rule.
   const c10::KernelFunction* find(const std::string& name) const;
   const std::unordered_map<std::string, c10::KernelFunction>& all() const { return kernels_; }

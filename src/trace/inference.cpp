@@ -56,9 +56,11 @@ void run_real_kernel(TracedOp& op, at::Device device, Tracer& tracer, torch::jit
             ": there is no shape rule for this operator. Register a Meta kernel for it, or set "
             "TraceOptions::allow_real_kernels.");
   }
-  warn_once("[trace] " + name +
-            ": there is no shape rule for this operator, so its real kernel runs on zeros while "
-            "tracing. Register a Meta kernel to make tracing faster.");
+  if (op.rule == nullptr) {
+    warn_once("[trace] " + name +
+              ": there is no shape rule for this operator, so its real kernel runs on zeros while "
+              "tracing. Register a Meta kernel to make tracing faster.");
+  }
   ++tracer.counts.real_kernel_calls;
   const size_t first = stack.size() - static_cast<size_t>(op.num_args);
   if (op.device_arg >= 0) stack[first + static_cast<size_t>(op.device_arg)] = device;

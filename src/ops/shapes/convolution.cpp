@@ -257,6 +257,9 @@ Tensor conv_depthwise(const Tensor& input, const Tensor& weight, IntArrayRef,
 Tensor slow_conv_transpose(const Tensor& input, const Tensor& weight, IntArrayRef,
                            const OptionalTensor& bias, IntArrayRef stride, IntArrayRef padding,
                            IntArrayRef output_padding, IntArrayRef dilation) {
+  // The kernel would leave its argument with another shape.
+  TORCH_CHECK(weight.dim() != 4 || input.dim() == 4,
+              "slow_conv_transpose2d: an input without batch cannot be traced");
   return slow(input, weight, bias,
               parameters(weight, stride, padding, dilation, true, output_padding, 1));
 }
@@ -268,8 +271,8 @@ TensorTriple slow_conv2d_backward(const Tensor& grad, const Tensor& input, const
   auto format = slow_format(input, weight);
   if (mask[0]) grad_input = make(input.sizes(), input.scalar_type(), format);
   if (mask[1]) {
-    grad_weight = make(weight.sizes(), weight.scalar_type(),
-                       grad_weight_format(weight, {ConvBackend::Slow2d, format}));
+    grad_weight = make(weight.sizes(), weight.scalar_type(), weight.suggest_memory_format());
+    TORCH_CHECK(grad_weight.is_contiguous(format), "slow_conv2d: grad_weight must be contiguous");
   }
   if (mask[2]) grad_bias = make({grad.size(1)}, grad.scalar_type());
   return result;

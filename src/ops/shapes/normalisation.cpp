@@ -1,5 +1,10 @@
+#include <ATen/ops/all.h>
+#include <ATen/ops/eq.h>
+#include <ATen/ops/softmax.h>
+
 #include "ops/shapes/families.h"
 #include "ops/shapes/make.h"
+#include "ops/shapes/pointwise.h"
 
 namespace ahead::ops::shapes {
 namespace {
@@ -34,6 +39,14 @@ ScalarType parameter_dtype(const Tensor& input, std::initializer_list<const Opti
 ScalarType statistics_dtype(const Tensor& input, std::initializer_list<const OptionalTensor*> all) {
   return rule_device().is_cpu() ? parameter_dtype(input, all)
                                 : accumulate_type(input.scalar_type());
+}
+
+// Softmax of rows that may be hidden altogether.
+
+Tensor safe_softmax(const Tensor& self, int64_t dim, std::optional<ScalarType> dtype) {
+  auto softmax = at::softmax(self, dim, dtype);
+  auto hidden_rows = at::all(at::eq(self, 0), dim, /*keepdim=*/true);
+  return lay_out({hidden_rows, softmax}, softmax.scalar_type());
 }
 
 // Layer and RMS norm.
@@ -155,6 +168,16 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm_functional(
     const Tensor& mean, const Tensor& var, bool training, double, double) {
   return std::tuple_cat(batch_norm(input, weight, bias, mean, var, training),
                         TensorPair(make_like(mean), make_like(var)));
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm_with_update(
+    const Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias,
+    const Tensor& mean, const Tensor& var, double, double) {
+  TORCH_CHECK_NOT_IMPLEMENTED(rule_device().is_cpu(),
+                              "_batch_norm_with_update: only cuDNN knows how much it keeps");
+  return std::tuple_cat(
+      batch_norm(input, weight, bias, mean, var, true),
+      std::tuple<Tensor, Tensor, Tensor>(make({0}, at::kByte), make_like(mean), make_like(var)));
 }
 
 TensorQuad batch_norm_no_update(const Tensor& input, const OptionalTensor& weight,
@@ -302,6 +325,7 @@ TensorPair weight_norm_backward(const Tensor&, const Tensor& v, const Tensor& g,
 }  // namespace
 
 void add_normalisation_rules(ShapeRules& rules) {
+  rules.add("_safe_softmax", TORCH_FN(safe_softmax));
   rules.add("native_layer_norm", TORCH_FN(layer_norm));
   rules.add("native_layer_norm_backward", TORCH_FN(layer_norm_backward));
   rules.add("_fused_rms_norm", TORCH_FN(rms_norm));
@@ -310,10 +334,13 @@ void add_normalisation_rules(ShapeRules& rules) {
   rules.add("_native_batch_norm_legit.no_stats", TORCH_FN(batch_norm_no_stats));
   rules.add("_native_batch_norm_legit_no_training", TORCH_FN(batch_norm_no_training));
   rules.add("_native_batch_norm_legit_functional", TORCH_FN(batch_norm_functional));
+  rules.add("_batch_norm_with_update_functional", TORCH_FN(batch_norm_with_update));
   rules.add("_batch_norm_no_update", TORCH_FN(batch_norm_no_update));
   rules.add("batch_norm_update_stats", TORCH_FN(batch_norm_update_stats));
   rules.add("native_batch_norm_backward", TORCH_FN(native_batch_norm_backward));
   rules.add("batch_norm_backward", TORCH_FN(batch_norm_backward));
+  // How much it keeps for its backward is known to cuDNN only.
+  rules.add_unknowable("cudnn_batch_norm");
   rules.add("cudnn_batch_norm_backward", TORCH_FN(cudnn_batch_norm_backward));
   rules.add("batch_norm_stats", TORCH_FN(batch_norm_stats));
   rules.add("batch_norm_elemt", TORCH_FN(batch_norm_elemt));

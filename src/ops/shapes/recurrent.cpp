@@ -67,10 +67,6 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(const Tenso
   return {gate_grad(), gate_grad(), make_contiguous(grad_hy), bias_grad(), bias_grad()};
 }
 
-// How large the workspace of an oneDNN layer and the reserve of a cuDNN one are is known to those
-// libraries only, so there are no rules for `mkldnn_rnn_layer` and `_cudnn_rnn`: the tracer runs
-// their kernels.
-
 // oneDNN computes all gradients of a layer in single precision.
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> mkldnn_layer_backward(
     const Tensor& input, const Tensor& input_weight, const Tensor& hidden_weight, const Tensor&,
@@ -120,6 +116,9 @@ void add_recurrent_rules(ShapeRules& rules) {
   rules.add("_thnn_fused_lstm_cell_backward_impl", TORCH_FN(lstm_cell_backward));
   rules.add("_thnn_fused_gru_cell", TORCH_FN(gru_cell));
   rules.add("_thnn_fused_gru_cell_backward", TORCH_FN(gru_cell_backward));
+  // How large their workspaces are is known to oneDNN and cuDNN only.
+  rules.add_unknowable("mkldnn_rnn_layer");
+  rules.add_unknowable("_cudnn_rnn");
   rules.add("mkldnn_rnn_layer_backward", TORCH_FN(mkldnn_layer_backward));
   rules.add("_cudnn_rnn_backward", TORCH_FN(cudnn_backward));
 }
