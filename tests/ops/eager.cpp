@@ -48,6 +48,7 @@ EagerRun run(const Sample& sample, Tensors arguments) {
   return result;
 }
 
+/// In the layout that at::empty_like gives for the root, as the tracer expects it.
 at::Tensor make_tangent(const at::Tensor& root, uint64_t number) {
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(tangent_seed + number);
   const auto wide = root.is_complex() ? at::kComplexDouble : at::kDouble;

@@ -105,11 +105,14 @@ size_t argument_of(const Graph& graph, const Graph::Output& output) {
   return input.index;
 }
 
-/// The tangents in the order of the graph's inputs.
+/// The tangent of an output. An argument that eager does not count as written to has none: a graph
+/// also returns arguments that an operator may write to but did not.
 at::Tensor tangent_for(const Graph& graph, const Graph::Output& output, const EagerRun& eager) {
   if (output.slot.kind == Slot::Kind::Output) return eager.tangents.at(output.slot.index);
+  const size_t argument = argument_of(graph, output);
+  if (!eager.mutated[argument]) return {};
   size_t position = eager.outputs.size();
-  for (size_t i = 0; i < argument_of(graph, output); ++i) position += eager.mutated[i] ? 1 : 0;
+  for (size_t i = 0; i < argument; ++i) position += eager.mutated[i] ? 1 : 0;
   return eager.tangents.at(position);
 }
 
@@ -225,6 +228,17 @@ std::string compare_requires_grad(const Graph& graph, const EagerRun& eager) {
   return "";
 }
 
+/// Compares what the graph expects of its tangents with those that eager was given.
+std::string compare_tangents(const Graph& graph, const EagerRun& eager) {
+  for (const Graph::Input& input : graph.inputs()) {
+    if (input.slot.kind != Slot::Kind::Tangent) continue;
+    const at::Tensor tangent = tangent_for(graph, graph.outputs().at(input.slot.index), eager);
+    const std::string text = compare_meta(input.slot.str(), input.value->meta, tangent);
+    if (!text.empty()) return text;
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string check_eager(const Sample& sample) {
@@ -284,8 +298,9 @@ std::string check_gradients(const Sample& sample) {
         const JointGraph graph = trace_joint(sample.make_function(), traced);
         const EagerRun eager = run_eager_with_gradients(sample);
         graph.verify();
-        const std::string flags = compare_requires_grad(graph, eager);
-        if (!flags.empty()) return explain(graph, {flags});
+        const std::string contract =
+            explain(graph, {compare_requires_grad(graph, eager), compare_tangents(graph, eager)});
+        if (!contract.empty()) return contract;
         const Tensors arguments = sample.make_arguments();
         const GraphRun run = run_graph(sample, graph, arguments, eager);
         return explain(graph, {compare_nodes(sample, graph, sample.make_arguments(), eager),
