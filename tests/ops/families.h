@@ -28,5 +28,11 @@ void add_nn_padding_samples(SampleTable& table);
 void add_nn_rnn_samples(SampleTable& table);
 void add_nn_layers_samples(SampleTable& table);
 void add_nn_upsampling_samples(SampleTable& table);
+void add_nn_loss_samples(SampleTable& table);
+void add_nn_convolution_samples(SampleTable& table);
+void add_nn_normalisation_samples(SampleTable& table);
+void add_nn_embedding_samples(SampleTable& table);
+void add_optimiser_samples(SampleTable& table);
+void add_packed_matmul_samples(SampleTable& table);
 
 }  // namespace ahead::samples

@@ -89,6 +89,8 @@ class Input {
   /// Makes the tensor; the same number gives the same values.
   at::Tensor make(uint64_t seed) const;
 
+  at::ScalarType dtype() const { return dtype_; }
+  const std::vector<int64_t>& sizes() const { return sizes_; }
   bool is_captured() const { return captured_; }
   /// Whether a gradient check asks for the gradient of this input.
   bool wants_grad() const;

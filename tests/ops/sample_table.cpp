@@ -28,6 +28,12 @@ const SampleTable& sample_table() {
     add_nn_rnn_samples(made);
     add_nn_layers_samples(made);
     add_nn_upsampling_samples(made);
+    add_nn_loss_samples(made);
+    add_nn_convolution_samples(made);
+    add_nn_normalisation_samples(made);
+    add_nn_embedding_samples(made);
+    add_optimiser_samples(made);
+    add_packed_matmul_samples(made);
     return made;
   }();
   return table;

@@ -24,6 +24,7 @@ TEST(SampleTableTest, HasManyOperatorsWithSeveralSamplesEach) {
     if (op.name.rfind("aten.", 0) != 0) continue;
     ++operators;
     samples += op.samples.size();
+    EXPECT_GE(op.samples.size(), 3u) << op.name;
   }
   EXPECT_GE(operators, 450u);
   EXPECT_GE(samples, 10 * operators);

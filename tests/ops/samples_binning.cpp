@@ -22,6 +22,10 @@ void add_histograms(SampleTable& table) {
                 auto [hist, edges] = at::histogramdd(x, at::IntArrayRef{3, 4});
                 return Tensors{hist, edges[0], edges[1]};
               })
+      .sample("weight", {f32(6, 2).strided().no_grad(), f32(6).positive().no_grad()},
+              [](auto& x, auto& w) {
+                return std::get<0>(at::histogramdd(x, at::IntArrayRef{2, 3}, {}, w));
+              })
       .sample("edges", {f64(6, 2).transposed().no_grad()}, [](auto& x) {
         const Tensors edges = {at::linspace(-2, 2, 4, at::kDouble),
                                at::linspace(-1, 1, 3, at::kDouble)};

@@ -123,10 +123,15 @@ void add_sequences(SampleTable& table) {
       .sample("32 bit", {f32(2)},
               [](auto& x) { return std::make_tuple(x * 2, at::triu_indices(3, 3, 1, at::kInt)); });
   table.op("aten.one_hot")
-      .reads_values()
       .sample("plain", {index(4, 5)}, [](auto& x) { return at::one_hot(x, 4); })
       .sample("matrix", {index(3, 2, 2)}, [](auto& x) { return at::one_hot(x, 3); })
-      .sample("0-dimensional", {index(3)}, [](auto& x) { return at::one_hot(x, 5); });
+      .sample("transposed", {index(3, 2, 4).transposed()},
+              [](auto& x) { return at::one_hot(x, 3); })
+      .sample("0-dimensional", {index(3)}, [](auto& x) { return at::one_hot(x, 5); })
+      .sample("empty", {i64(2, 0)}, [](auto& x) { return at::one_hot(x, 5); })
+      .reads_values()
+      .sample("as many classes as there are", {index(3, 4)},
+              [](auto& x) { return at::one_hot(x); });
   for (const char* name : {"hann", "hamming", "blackman", "bartlett", "kaiser"}) {
     const std::string window = name;
     const auto make = [window](int64_t length, bool periodic) {
@@ -184,6 +189,9 @@ void add_conversions(SampleTable& table) {
           "contiguous")
       .sample("channels last", {f32(2, 3, 2, 2)},
               [](auto& x) { return x.clone(at::MemoryFormat::ChannelsLast); });
+  table.op("aten.lift_fresh_copy")
+      .over(unary_inputs(everything - complex), [](auto& x) { return at::lift_fresh_copy(x); })
+      .over({{c64(2, 3).transposed().no_grad()}}, [](auto& x) { return at::lift_fresh_copy(x); });
   table.op("program.questions")
       .sample("1", {f32(2)},
               [](auto& x) { return at::can_cast(at::kFloat, x.scalar_type()) ? x * 2 : x; })

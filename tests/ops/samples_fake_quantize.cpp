@@ -20,6 +20,31 @@ std::vector<Inputs> with_parameters(bool per_channel, at::ScalarType zero_point)
   return sets;
 }
 
+/// What watches a tensor's range and quantises it: switches, running range, scale, zero point.
+Inputs with_observer(const Input& x) {
+  return {x,
+          i64(1).filled(1),
+          i64(1).filled(1),
+          f32(1).filled(-1).no_grad(),
+          f32(1).filled(1).no_grad(),
+          f32(1).filled(0.1).no_grad(),
+          i32(1).filled(0)};
+}
+
+void add_observer(SampleTable& table) {
+  table.op("aten.fused_moving_avg_obs_fake_quant")
+      .over(
+          {with_observer(f32(3, 4)), with_observer(f32(4, 3).transposed()),
+           with_observer(f32(2, 3, 2, 2).channels_last())},
+          [](auto& x, auto& watch, auto& quantise, auto& low, auto& high, auto& scale, auto& zero) {
+            at::Tensor new_low = low.clone(), new_high = high.clone(), new_scale = scale.clone(),
+                       new_zero = zero.clone();
+            const at::Tensor result = at::fused_moving_avg_obs_fake_quant(
+                x, watch, quantise, new_low, new_high, new_scale, new_zero, 0.1, -128, 127, 0);
+            return Tensors{result, new_low, new_high, new_scale, new_zero};
+          });
+}
+
 }  // namespace
 
 void add_fake_quantize_samples(SampleTable& table) {
@@ -46,6 +71,7 @@ void add_fake_quantize_samples(SampleTable& table) {
             [](auto& x, auto& scale, auto& zero) {
               return at::_fake_quantize_learnable_per_channel_affine(x, scale, zero, 1, -128, 127);
             });
+  add_observer(table);
 }
 
 }  // namespace ahead::samples

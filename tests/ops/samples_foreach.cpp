@@ -220,35 +220,28 @@ void add_others(SampleTable& table) {
       .gradient_rounds("the gradient of a traced tensor keeps its layout")
       .over({{f32(2, 3), f32(4)}, {f64(2, 3), f64()}, {f32(2, 3).transposed(), f32(4)}},
             [](const Tensors& in) { return at::_foreach_max(in); });
+  const std::vector<Inputs> with_factors = {
+      {f32(2, 3), f32(4), f32(2, 3), f32(4), f32(2).captured()},
+      {f64(2, 3), f64(4), f64(2, 3), f64(4), f64(2).captured()}};
+  table.op("aten._foreach_addcdiv")
+      .not_differentiable()
+      .over(
+          with_factors,
+          [](const Tensors& in) {
+            return at::_foreach_addcdiv(first(in), first(in), second(in), in[4]);
+          },
+          "factors");
+  table.op("aten._foreach_addcmul")
+      .not_differentiable()
+      .over(
+          with_factors,
+          [](const Tensors& in) {
+            return at::_foreach_addcmul(first(in), first(in), second(in), in[4]);
+          },
+          "factors");
   add_in_place(table.op("aten._foreach_zero_"), "", [](List x, List) { at::_foreach_zero_(x); });
   add_in_place(table.op("aten._foreach_copy_").not_differentiable(), "",
                [](List x, List y) { at::_foreach_copy_(x, y); });
-}
-
-/// One step: parameter, gradient and the optimizer's state; the new parameter and state come back.
-void add_optimizers(SampleTable& table) {
-  const std::vector<Inputs> states = {
-      {f32(2, 3).no_grad(), f32(2, 3).no_grad(), f32(2, 3).no_grad(),
-       f32(2, 3).positive().no_grad(), f32().filled(3).no_grad()},
-      {f64(4).no_grad(), f64(4).no_grad(), f64(4).no_grad(), f64(4).positive().no_grad(),
-       f32().filled(1).no_grad()},
-      {f32(40).no_grad(), f32(40).no_grad(), f32(40).no_grad(), f32(40).positive().no_grad(),
-       f32().filled(9).no_grad()}};
-  const auto copy = [](const Tensors& in) {
-    Tensors copies;
-    for (const at::Tensor& x : in) copies.push_back(x.clone());
-    return copies;
-  };
-  table.op("aten._fused_sgd_").over(states, [copy](const Tensors& in) {
-    const Tensors s = copy(in);
-    at::_fused_sgd_({s[0]}, {s[1]}, {s[2]}, 0.01, 0.9, 0.1, 0, true, false, false);
-    return s;
-  });
-  table.op("aten._fused_adagrad_").over(states, [copy](const Tensors& in) {
-    const Tensors s = copy(in);
-    at::_fused_adagrad_({s[0]}, {s[1]}, {s[3]}, {s[4]}, 0.1, 0.01, 0.01, 1e-8, false);
-    return s;
-  });
 }
 
 }  // namespace
@@ -256,7 +249,6 @@ void add_optimizers(SampleTable& table) {
 void add_foreach_samples(SampleTable& table) {
   add_rows(table);
   add_others(table);
-  add_optimizers(table);
 }
 
 }  // namespace ahead::samples

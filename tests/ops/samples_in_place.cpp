@@ -23,8 +23,16 @@ void add_fills(SampleTable& table) {
       .in_place("from half", {f32(2, 3), f16(2, 3).transposed()},
                 [](auto& x, auto& y) { return x.copy_(y); });
   table.op("aten.fill_diagonal_")
-      .over({{f32(3, 3)}, {f64(4, 4)}, {f32(3, 5)}},
+      .over({{f32(3, 3)},
+             {f64(4, 4)},
+             {f32(3, 5)},
+             {bf16(3, 3)},
+             {f16(4, 3).transposed()},
+             {i64(3, 3)},
+             {c64(3, 3)},
+             {f32(3, 3, 3)}},
             [](auto& x) { return (x * 2).fill_diagonal_(2); })
+      .sample("argument", {f32(3, 4).transposed()}, [](auto& x) { x.fill_diagonal_(2); })
       .sample("tall, wrapped", {f32(7, 3)},
               [](auto& x) { return (x * 2).fill_diagonal_(2, true); });
   table.op("aten.tril_").in_place("1", {f32(3, 4)}, [](auto& x) { return x.tril_(1); });
@@ -50,9 +58,9 @@ void add_reshaping(SampleTable& table) {
   table.op("aten.unsqueeze_").over(matrices, [](auto& x) {
     return x.clone().unsqueeze_(0).mul_(2);
   });
-  table.op("aten.as_strided_").over(matrices, [](auto& x) {
-    return x.clone().as_strided_({3}, {2});
-  });
+  table.op("aten.as_strided_")
+      .over({{f32(2, 3).no_grad()}, {i64(2, 3)}, {c64(2, 3).no_grad()}},
+            [](auto& x) { return x.clone().as_strided_({3}, {2}); });
   table.op("aten.detach_").over(matrices, [](auto& x) { return (x * 2).detach_(); });
 }
 

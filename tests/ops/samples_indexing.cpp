@@ -110,6 +110,34 @@ void add_index(SampleTable& table) {
       });
 }
 
+void add_masked_index(SampleTable& table) {
+  table.op("aten._unsafe_masked_index")
+      .sample("one", {f32(4, 3), b8(5), index(4, 5)},
+              [](auto& x, auto& m, auto& i) {
+                return at::_unsafe_masked_index(x, m.unsqueeze(1), {i}, 0.5);
+              })
+      .sample("two", {f64(4, 3), b8(5), index(4, 5), index(3, 5)},
+              [](auto& x, auto& m, auto& i, auto& j) {
+                return at::_unsafe_masked_index(x, m, {i, j}, 0);
+              })
+      .sample("transposed", {f32(4, 3).transposed(), b8(5), index(4, 5), index(3, 5)},
+              [](auto& x, auto& m, auto& i, auto& j) {
+                return at::_unsafe_masked_index(x, m, {i, j}, 1);
+              });
+  table.op("aten._unsafe_masked_index_put_accumulate")
+      .sample("two", {f32(4, 3), b8(5), index(4, 5), index(3, 5), f32(5)},
+              [](auto& x, auto& m, auto& i, auto& j, auto& v) {
+                return at::_unsafe_masked_index_put_accumulate(x, m, {i, j}, v);
+              })
+      .sample("double", {f64(4, 3), b8(5), index(4, 5), index(3, 5), f64(5)},
+              [](auto& x, auto& m, auto& i, auto& j, auto& v) {
+                return at::_unsafe_masked_index_put_accumulate(x, m, {i, j}, v);
+              })
+      .sample("one", {f32(4), b8(5), index(4, 5), f32(5)}, [](auto& x, auto& m, auto& i, auto& v) {
+        return at::_unsafe_masked_index_put_accumulate(x, m, {i}, v);
+      });
+}
+
 void add_index_put(SampleTable& table) {
   const auto put = [](const at::Tensor& x, const at::Tensor& i, const at::Tensor& v) {
     return at::index_put(x, {i}, v);
@@ -267,6 +295,7 @@ void add_scatters(SampleTable& table) {
 void add_indexing_samples(SampleTable& table) {
   add_picks(table);
   add_index(table);
+  add_masked_index(table);
   add_index_put(table);
   add_index_writes(table);
   add_scatters(table);

@@ -45,20 +45,99 @@ void add_arithmetic(SampleTable& table) {
           [](auto& x) { return at::_aminmax(x, 1, /*keepdim=*/true); }, "along a dimension");
 }
 
+void add_sums(SampleTable& table) {
+  const std::vector<Inputs> inputs = {
+      {f32(3, 4)}, {f64(2, 3, 4).permuted()}, {bf16(3, 4)}, {c64(3, 4)}, {f32(3, 4).strided()},
+      {f32()},     {f32(3, 4).expanded()}};
+  table.op("aten.linalg__powsum")
+      .not_differentiable()
+      .over(inputs, [](auto& x) { return at::linalg__powsum(x, 3); })
+      .over(
+          {{f32(3, 4)}, {f64(2, 3, 4).permuted()}, {f32(3, 0)}},
+          [](auto& x) { return at::linalg__powsum(x, 2, 1, /*keepdim=*/true); },
+          "along a dimension")
+      .over(
+          {{f32(3, 4)}, {bf16(3, 4)}},
+          [](auto& x) { return at::linalg__powsum(x, 2, {}, false, at::kDouble); }, "in double");
+  table.op("aten._foreach_powsum")
+      .not_differentiable()
+      .over({{f32(3, 4), f32(2)}, {f64(3, 4).transposed(), f64()}, {bf16(3), bf16(0)}},
+            [](auto& x, auto& y) {
+              return at::_foreach_powsum(Tensors{x, y}, 2);
+            });
+  table.op("aten._logcumsumexp")
+      .not_differentiable()
+      .over(unary_inputs(floating | complex), [](auto& x) { return at::_logcumsumexp(x, 0); });
+}
+
+/// Derivatives that are operators of their own.
+void add_derivatives(SampleTable& table) {
+  table.op("aten.glu_jvp")
+      .not_differentiable()
+      .over({{f32(2, 3), f32(2, 6), f32(2, 6)},
+             {f64(2, 3).transposed(), f64(2, 6).transposed(), f64(2, 6)},
+             {f32(2, 3).strided(), f32(2, 6), f32(2, 6).strided()}},
+            [](auto& result, auto& x, auto& dx) { return at::glu_jvp(result, x, dx, 1); });
+  const auto shares = [](const Input& x) {
+    return Inputs{x.range(0.1, 0.9), x.positive(), x.positive()};
+  };
+  table.op("aten._dirichlet_grad")
+      .not_differentiable()
+      .over({shares(f32(2, 3)), shares(f64(4)), shares(f32(3, 2).transposed())},
+            [](auto& x, auto& alpha, auto& total) { return at::_dirichlet_grad(x, alpha, total); });
+}
+
+void add_assertions(SampleTable& table) {
+  const std::vector<Inputs> inputs = {{f32(3)}, {f64(2, 3).transposed()}, {i64()}};
+  table.op("aten._assert_async")
+      .over(inputs,
+            [](auto& x) {
+              at::_assert_async((x * x).sum().ge(0));
+              return x * 2;
+            })
+      .over(
+          inputs,
+          [](auto& x) {
+            at::_assert_async((x * x).sum().ge(0), "squares are positive");
+            return x * 2;
+          },
+          "message");
+  const auto token = [](auto& x) { return at::_make_dep_token(x.options()).zero_(); };
+  table.op("aten._make_dep_token").over(inputs, [token](auto& x) { return x + token(x); });
+  table.op("aten._functional_assert_async").over(inputs, [token](auto& x) {
+    return at::_functional_assert_async((x * x).sum().ge(0), "squares are positive", token(x));
+  });
+}
+
 void add_products(SampleTable& table) {
-  const Input bytes = tensor(at::kChar, 17, 8).range(-5, 5);
+  const auto bytes = [](int64_t rows, int64_t columns) {
+    return tensor(at::kChar, rows, columns).range(-5, 5);
+  };
   table.op("aten._int_mm")
-      .sample("contiguous", {bytes, tensor(at::kChar, 8, 16).range(-5, 5)},
-              [](auto& x, auto& y) { return at::_int_mm(x, y); });
+      .over({{bytes(17, 8), bytes(8, 16)},
+             {bytes(17, 8).transposed(), bytes(8, 16).transposed()},
+             {bytes(32, 16).strided(), bytes(16, 8)}},
+            [](auto& x, auto& y) { return at::_int_mm(x, y); });
   table.op("aten._compute_linear_combination")
-      .sample("matrices", {f32(4, 3, 3).no_grad(), f32(2, 4).no_grad()},
-              [](auto& x, auto& weights) { return at::_compute_linear_combination(x, weights); });
+      .over({{f32(4, 3, 3).no_grad(), f32(2, 4).no_grad()},
+             {f64(4, 3, 3).permuted().no_grad(), f64(2, 4).transposed().no_grad()},
+             {c64(4, 2, 3, 3).no_grad(), c64(2, 4).no_grad()}},
+            [](auto& x, auto& weights) { return at::_compute_linear_combination(x, weights); });
   table.op("aten._grouped_mm")
-      .sample("batches", {bf16(2, 8, 16).no_grad(), bf16(2, 16, 8).no_grad()},
-              [](auto& x, auto& y) { return at::_grouped_mm(x, y); });
+      .over({{bf16(2, 8, 16).no_grad(), bf16(2, 16, 8).no_grad()},
+             {bf16(2, 8, 16).no_grad(), bf16(2, 16, 8).transposed().no_grad()},
+             {bf16(3, 8, 16).no_grad(), bf16(3, 16, 24).no_grad()}},
+            [](auto& x, auto& y) { return at::_grouped_mm(x, y); });
+  table.op("aten._cholesky_solve_helper")
+      .over({{f64(3, 3).spd().no_grad(), f64(3, 2).no_grad()},
+             {f32(2, 3, 3).spd().no_grad(), f32(2, 3, 2).no_grad()},
+             {c128(3, 3).spd().no_grad(), c128(3, 2).transposed().no_grad()}},
+            [](auto& a, auto& b) { return at::_cholesky_solve_helper(b, a, /*upper=*/false); });
   table.op("aten._euclidean_dist")
-      .sample("rows", {f32(4, 3), f32(5, 3).transposed()},
-              [](auto& x, auto& y) { return at::_euclidean_dist(x, y); });
+      .over({{f32(4, 3), f32(5, 3).transposed()},
+             {f64(2, 4, 3), f64(2, 5, 3).permuted()},
+             {f32(4, 3).strided(), f32(1, 3)}},
+            [](auto& x, auto& y) { return at::_euclidean_dist(x, y); });
 }
 
 void add_decompositions(SampleTable& table) {
@@ -66,6 +145,11 @@ void add_decompositions(SampleTable& table) {
   table.op("aten.linalg_eig")
       .skip(Check::Gradients, "eigenvectors are free up to a phase")
       .over(squares, [](auto& x) { return std::get<0>(at::linalg_eig(x)); });
+  const std::vector<Inputs> constant_squares = {
+      {f64(3, 3).no_grad()}, {f32(2, 3, 3).no_grad()}, {c128(3, 3).transposed().no_grad()}};
+  table.op("aten._linalg_eigvals").over(constant_squares, [](auto& x) {
+    return at::_linalg_eigvals(x);
+  });
   table.op("aten.linalg_eigvals").over(squares, [](auto& x) { return at::linalg_eigvals(x); });
   const std::vector<Inputs> systems = {{f64(4, 3), f64(4, 2)},
                                        {f32(2, 4, 3), f32(2, 4, 2)},
@@ -82,11 +166,11 @@ void add_decompositions(SampleTable& table) {
       .over({{f64(4, 3)}, {f32(2, 3, 4)}, {c64(3, 3)}}, [](auto& x) { return at::geqrf(x); });
   table.op("aten.ormqr")
       .not_differentiable()
-      .sample("left", {f64(4, 3), f64(4, 2)},
-              [](auto& x, auto& other) {
-                auto [a, tau] = at::geqrf(x);
-                return at::ormqr(a, tau, other);
-              })
+      .over({{f64(4, 3), f64(4, 2)}, {c64(4, 3), c64(4, 2).transposed()}},
+            [](auto& x, auto& other) {
+              auto [a, tau] = at::geqrf(x);
+              return at::ormqr(a, tau, other);
+            })
       .sample("right, transposed", {f64(4, 3), f64(2, 4)}, [](auto& x, auto& other) {
         auto [a, tau] = at::geqrf(x);
         return at::ormqr(a, tau, other, /*left=*/false, /*transpose=*/true);
@@ -109,15 +193,7 @@ void add_factories(SampleTable& table) {
               [](auto& x, auto& high) { return at::randint_like(x, high); });
 }
 
-void add_optimisers(SampleTable& table) {
-  table.op("aten._amp_foreach_non_finite_check_and_unscale_")
-      .sample("two gradients", {f32(3, 4).no_grad(), f32(4, 3).transposed().no_grad()},
-              [](auto& x, auto& y) {
-                Tensors grads = {x.clone(), y.clone()};
-                at::Tensor found = at::zeros({1}), scale = at::full({1}, 0.5);
-                at::_amp_foreach_non_finite_check_and_unscale_(grads, found, scale);
-                return Tensors{grads[0], grads[1], found};
-              });
+void add_lists(SampleTable& table) {
   table.op("aten._foreach_addcmul")
       .not_differentiable()
       .sample("tensor of scalars", {f32(3, 4), f32(3, 4).transposed(), f32(2).no_grad()},
@@ -135,10 +211,13 @@ void add_optimisers(SampleTable& table) {
 
 void add_kernel_samples(SampleTable& table) {
   add_arithmetic(table);
+  add_sums(table);
+  add_derivatives(table);
+  add_assertions(table);
   add_products(table);
   add_decompositions(table);
   add_factories(table);
-  add_optimisers(table);
+  add_lists(table);
 }
 
 }  // namespace ahead::samples

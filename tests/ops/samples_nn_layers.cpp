@@ -24,51 +24,6 @@ void add_activations(SampleTable& table) {
               [](auto& x, auto& w) { return at::prelu(x, w); });
 }
 
-void add_convolution(SampleTable& table) {
-  const auto conv2d = [](auto& x, auto& w, auto& b) { return at::conv2d(x, w, b, 1, 1); };
-  table.op("aten.conv2d")
-      .sample("plain", {f32(2, 3, 5, 4), f32(4, 3, 3, 3), f32(4)}, conv2d)
-      .sample("channels last", {f32(2, 3, 5, 4).channels_last(), f32(4, 3, 3, 3), f32(4)}, conv2d)
-      .sample("weight channels last", {f32(2, 3, 5, 4), f32(4, 3, 3, 3).channels_last(), f32(4)},
-              conv2d)
-      .sample("permuted", {f32(2, 3, 5, 4).permuted(), f32(4, 3, 3, 3), f32(4)}, conv2d)
-      .sample("double", {f64(2, 3, 5, 4), f64(4, 3, 3, 3), f64(4)}, conv2d)
-      .sample("unbatched", {f32(3, 5, 4), f32(4, 3, 3, 3), f32(4)}, conv2d)
-      .sample("no bias, stride, dilation", {f32(2, 3, 7, 8), f32(4, 3, 2, 3)},
-              [](auto& x, auto& w) {
-                return at::conv2d(x, w, {}, {2, 1}, {1, 0}, {1, 2});
-              })
-      .sample("groups", {f32(2, 4, 5, 5), f32(6, 2, 3, 3)},
-              [](auto& x, auto& w) {
-                return at::conv2d(x, w, {}, at::IntArrayRef({1, 1}), at::IntArrayRef({0, 0}),
-                                  at::IntArrayRef({1, 1}), 2);
-              })
-      .sample("same padding", {f32(2, 3, 5, 4), f32(4, 3, 3, 3)},
-              [](auto& x, auto& w) { return at::conv2d(x, w, {}, 1, "same"); });
-  table.op("aten.conv1d")
-      .sample("plain", {f32(2, 3, 7), f32(4, 3, 3), f32(4)},
-              [](auto& x, auto& w, auto& b) { return at::conv1d(x, w, b); })
-      .sample("stride", {f64(2, 3, 7), f64(4, 3, 3)},
-              [](auto& x, auto& w) { return at::conv1d(x, w, {}, 2, 1); })
-      .sample("transposed", {f32(2, 7, 3).permuted(), f32(4, 2, 3)}, [](auto& x, auto& w) {
-        return at::conv1d(x.reshape({3, 2, 7}), w);
-      });
-  table.op("aten.conv3d")
-      .sample("plain", {f32(1, 2, 4, 4, 4), f32(3, 2, 2, 2, 2), f32(3)},
-              [](auto& x, auto& w, auto& b) { return at::conv3d(x, w, b); })
-      .sample("channels last", {f32(1, 2, 4, 4, 4).channels_last(), f32(3, 2, 2, 2, 2)},
-              [](auto& x, auto& w) { return at::conv3d(x, w); })
-      .sample("padding", {f64(1, 2, 4, 4, 4), f64(3, 2, 3, 3, 3)},
-              [](auto& x, auto& w) { return at::conv3d(x, w, {}, 1, 1); });
-  table.op("aten.conv_transpose2d")
-      .sample("plain", {f32(2, 3, 4, 5), f32(3, 4, 3, 3), f32(4)},
-              [](auto& x, auto& w, auto& b) { return at::conv_transpose2d(x, w, b); })
-      .sample("stride", {f32(2, 3, 4, 5), f32(3, 4, 3, 3)},
-              [](auto& x, auto& w) { return at::conv_transpose2d(x, w, {}, 2, 1, 1); })
-      .sample("groups", {f32(2, 4, 4, 5), f32(4, 2, 3, 3)},
-              [](auto& x, auto& w) { return at::conv_transpose2d(x, w, {}, 1, 0, 0, 2); });
-}
-
 void add_pooling(SampleTable& table) {
   const auto images = image_inputs(floating, {6, 5}, Unbatched::Yes);
   table.op("aten.max_pool2d").over(images, [](auto& x) { return at::max_pool2d(x, 2, 2, 1); });
@@ -86,70 +41,46 @@ void add_pooling(SampleTable& table) {
   });
 }
 
-void add_normalisation(SampleTable& table) {
-  table.op("aten.layer_norm")
-      .sample("affine", {f32(2, 3, 4), f32(4), f32(4)},
-              [](auto& x, auto& w, auto& b) { return at::layer_norm(x, {4}, w, b); })
-      .sample("two dimensions", {f64(2, 3, 4), f64(3, 4), f64(3, 4)},
-              [](auto& x, auto& w, auto& b) {
-                return at::layer_norm(x, {3, 4}, w, b);
-              })
-      .sample("plain", {f32(2, 3)}, [](auto& x) { return at::layer_norm(x, {3}); })
-      .sample("transposed", {f32(3, 4).transposed()},
-              [](auto& x) { return at::layer_norm(x, {x.size(1)}); })
-      .sample("bf16", {bf16(2, 4), bf16(4), bf16(4)},
-              [](auto& x, auto& w, auto& b) { return at::layer_norm(x, {4}, w, b); });
-  const auto training = [](auto& x, auto& w, auto& b, auto& m, auto& v) {
-    Tensor mean = m * 1, var = v * 1;  // statistics that nobody outside sees
-    return std::vector<Tensor>{at::batch_norm(x, w, b, mean, var, true, 0.1, 1e-5, false), mean,
-                               var};
+void add_unpooling(SampleTable& table) {
+  // Windows that do not overlap have their maxima in different places.
+  const auto images = image_inputs(full_floating, {4, 6}, Unbatched::Yes);
+  table.op("aten.max_unpool2d").over(images, [](auto& x) {
+    const auto [values, places] = at::max_pool2d_with_indices(x, {2, 2});
+    return at::max_unpool2d(values, places, {4, 6});
+  });
+  const auto unpool3d = [](auto& x) {
+    const auto [values, places] = at::max_pool3d_with_indices(x, {2, 2, 2});
+    return at::max_unpool3d(values, places, {4, 4, 6}, {2, 2, 2}, {0, 0, 0});
   };
-  const auto evaluation = [](auto& x, auto& w, auto& b, auto& m, auto& v) {
-    return at::batch_norm(x, w, b, m, v, /*training=*/false, 0.1, 1e-5, false);
-  };
-  const auto batch = [](Input x) {
-    return Inputs{x, f32(3), f32(3), f32(3).no_grad(), f32(3).positive().no_grad()};
-  };
-  table.op("aten.batch_norm")
-      .sample("training", batch(f32(2, 3, 4, 4)), training)
-      .sample("training, channels last", batch(f32(2, 3, 4, 4).channels_last()), training)
-      .sample("training, matrix", batch(f32(5, 3)), training)
-      .sample("evaluation", batch(f32(2, 3, 4, 4)), evaluation)
-      .sample("evaluation, channels last", batch(f32(2, 3, 4, 4).channels_last()), evaluation)
-      .sample("without statistics", {f64(4, 3, 2)},
-              [](auto& x) { return at::batch_norm(x, {}, {}, {}, {}, true, 0.1, 1e-5, false); });
-  table.op("aten.group_norm")
-      .sample("affine", {f32(2, 4, 3), f32(4), f32(4)},
-              [](auto& x, auto& w, auto& b) { return at::group_norm(x, 2, w, b); })
-      .sample("plain", {f64(2, 4, 3, 3)}, [](auto& x) { return at::group_norm(x, 4); })
-      .sample("channels last", {f32(2, 4, 3, 3).channels_last(), f32(4), f32(4)},
-              [](auto& x, auto& w, auto& b) { return at::group_norm(x, 2, w, b); });
-  table.op("aten.instance_norm")
-      .sample("plain", {f32(2, 3, 4)},
-              [](auto& x) { return at::instance_norm(x, {}, {}, {}, {}, true, 0.1, 1e-5, false); })
-      .sample("affine", {f32(2, 3, 4), f32(3), f32(3)},
-              [](auto& x, auto& w, auto& b) {
-                return at::instance_norm(x, w, b, {}, {}, true, 0.1, 1e-5, false);
-              })
-      .sample("images", {f64(2, 3, 4, 2)},
-              [](auto& x) { return at::instance_norm(x, {}, {}, {}, {}, true, 0.1, 1e-5, false); });
-  table.op("aten.rms_norm")
-      .sample("plain", {f32(2, 4)}, [](auto& x) { return at::rms_norm(x, {4}); })
-      .sample("affine", {f32(2, 3, 4), f32(4)},
-              [](auto& x, auto& w) { return at::rms_norm(x, {4}, w, 1e-6); })
-      .sample("double", {f64(2, 4), f64(4)},
-              [](auto& x, auto& w) { return at::rms_norm(x, {4}, w, 1e-6); });
+  table.op("aten.max_unpool3d")
+      .over(image_inputs(full_floating, {4, 4, 6}, Unbatched::No), unpool3d)
+      .sample("unbatched", {f32(3, 4, 4, 6)}, unpool3d);
 }
 
-void add_embedding(SampleTable& table) {
-  table.op("aten.embedding")
-      .sample("vector", {f32(7, 4), index(7, 5)},
-              [](auto& w, auto& i) { return at::embedding(w, i); })
-      .sample("matrix, padding", {f32(7, 4), index(7, 2, 3)},
-              [](auto& w, auto& i) { return at::embedding(w, i, 1); })
-      .sample("scalar", {f64(7, 4), index(7)}, [](auto& w, auto& i) { return at::embedding(w, i); })
-      .sample("transposed", {f32(7, 4).transposed(), index(3, 4)},
-              [](auto& w, auto& i) { return at::embedding(w, i, -1, true); });
+/// The windows lie where random numbers, one for each image, channel and dimension, say.
+std::vector<Inputs> with_fractions(const std::vector<Inputs>& images, int64_t dims) {
+  std::vector<Inputs> sets = images;
+  for (Inputs& inputs : sets) {
+    const std::vector<int64_t>& sizes = inputs[0].sizes();
+    const bool batched = static_cast<int64_t>(sizes.size()) == dims + 2;
+    inputs.push_back(tensor(inputs[0].dtype(), batched ? sizes[0] : 1, sizes[batched ? 1 : 0], dims)
+                         .range(0, 1)
+                         .no_grad());
+  }
+  return sets;
+}
+
+void add_fractional_pooling(SampleTable& table) {
+  const auto images = image_inputs(full_floating, {6, 5}, Unbatched::Yes);
+  table.op("aten.fractional_max_pool2d")
+      .over(with_fractions(images, 2), [](auto& x, auto& fractions) {
+        return at::fractional_max_pool2d(x, {2, 2}, {3, 3}, fractions);
+      });
+  const auto volumes = image_inputs(full_floating, {6, 5, 4}, Unbatched::Yes);
+  table.op("aten.fractional_max_pool3d")
+      .over(with_fractions(volumes, 3), [](auto& x, auto& fractions) {
+        return at::fractional_max_pool3d(x, {2, 2, 2}, {3, 3, 2}, fractions);
+      });
 }
 
 void add_attention(SampleTable& table) {
@@ -159,6 +90,18 @@ void add_attention(SampleTable& table) {
   const auto causal = [](auto& q, auto& k, auto& v) {
     return at::scaled_dot_product_attention(q, k, v, {}, 0.0, true);
   };
+  table.op("aten._safe_softmax")
+      .over(unary_inputs(floating), [](auto& x) { return at::_safe_softmax(x, 0); })
+      .over(
+          {{f32(3, 4)}, {f32(3, 4).transposed()}, {f32(2, 3, 2, 2).channels_last()}},
+          [](auto& x) {
+            const double hidden = -std::numeric_limits<double>::infinity();
+            return at::_safe_softmax(x.masked_fill(x.sign().cumsum(0).gt(0), hidden), 1);
+          },
+          "hidden")
+      .over(
+          {{f32(3, 4)}, {bf16(3, 4).transposed()}},
+          [](auto& x) { return at::_safe_softmax(x, 1, at::kDouble); }, "in double");
   const auto heads = [](int64_t time) { return f32(2, 3, time, 8); };
   table.op("aten.scaled_dot_product_attention")
       .sample("plain", {heads(5), heads(5), heads(5)}, attend)
@@ -177,10 +120,9 @@ void add_attention(SampleTable& table) {
 
 void add_nn_layers_samples(SampleTable& table) {
   add_activations(table);
-  add_convolution(table);
   add_pooling(table);
-  add_normalisation(table);
-  add_embedding(table);
+  add_unpooling(table);
+  add_fractional_pooling(table);
   add_attention(table);
 }
 

@@ -165,6 +165,10 @@ void add_grid_samplers(SampleTable& table) {
               [](auto& theta) {
                 return at::affine_grid_generator(theta, {2, 3, 4, 5}, false);
               })
+      .sample("strided", {f32(2, 2, 3).strided()},
+              [](auto& theta) {
+                return at::affine_grid_generator(theta, {2, 3, 4, 5}, true);
+              })
       .sample("3d", {f64(2, 3, 4).transposed()}, [](auto& theta) {
         return at::affine_grid_generator(theta, {2, 3, 4, 5, 6}, true);
       });

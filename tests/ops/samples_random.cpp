@@ -37,12 +37,17 @@ void add_dropouts(SampleTable& table) {
       .random()
       .over({{f32(2, 3, 4)}, {f64(2, 3, 4).permuted()}, {f32(2, 3, 2, 2).channels_last()}},
             [](auto& x) { return at::feature_alpha_dropout(x, 0.4, true); });
+  const Dtypes no_f16 = floating - Dtypes(at::kHalf);
   table.op("aten.rrelu")
       .random()
       .over(
-          {{f32(5)}, {f64(2, 3)}, {bf16(4)}}, [](auto& x) { return at::rrelu(x, 0.1, 0.3, true); },
-          "training")
-      .sample("inference", {f32(5)}, [](auto& x) { return at::rrelu(x, 0.1, 0.3, false); });
+          unary_inputs(no_f16), [](auto& x) { return at::rrelu(x, 0.1, 0.3, true); }, "training")
+      .over(
+          unary_inputs(no_f16), [](auto& x) { return at::rrelu(x, 0.1, 0.3, false); }, "inference");
+  table.op("aten.rrelu_with_noise").random().over(unary_inputs(no_f16), [](auto& x) {
+    at::Tensor noise = at::zeros_like(x);
+    return at::rrelu_with_noise(x, noise, 0.1, 0.3, true);
+  });
   table.op("aten.bernoulli")
       .random()
       .over(unary_inputs(floating, Domain::Unit), [](auto& x) { return at::bernoulli(x); })
@@ -127,6 +132,21 @@ void add_draws(SampleTable& table) {
             [](auto& x) { return at::_sample_dirichlet(x); });
 }
 
+/// The overloads that name the generator.
+void add_draws_from(SampleTable& table) {
+  table.op("aten.randperm").random().sample("default generator", {f32(5)}, [](auto& x) {
+    return x.index({at::randperm(5, at::detail::getDefaultCPUGenerator(), at::kLong)});
+  });
+  table.op("aten.randint_like")
+      .random()
+      .over(
+          {{i64(3, 4), i64().filled(5)}, {f32(3, 4).transposed().no_grad(), i64().filled(5)}},
+          [](auto& x, auto& high) {
+            return at::randint_like(x, high, at::detail::getDefaultCPUGenerator());
+          },
+          "default generator");
+}
+
 /// The functional and the in-place forms of the fills with random numbers.
 void add_fills(SampleTable& table) {
   table.op("aten.uniform_").random().in_place_over(writable_inputs(floating), [](auto& x) {
@@ -184,6 +204,7 @@ void add_fills(SampleTable& table) {
 void add_random_samples(SampleTable& table) {
   add_dropouts(table);
   add_draws(table);
+  add_draws_from(table);
   add_fills(table);
 }
 
