@@ -283,7 +283,8 @@ class AHEAD_API Graph {
   const std::vector<Input>& inputs() const { return inputs_; }
   const std::vector<Output>& outputs() const { return outputs_; }
   /// The nodes in order of execution: `for (Node& node : graph.nodes())`.
-  Nodes nodes() const { return {first_}; }
+  Nodes nodes() const& { return {first_}; }
+  Nodes nodes() const&& = delete;  // they would not outlive the graph
   Node* first() const { return first_; }
   Node* last() const { return last_; }
   size_t num_nodes() const { return num_nodes_; }
@@ -314,6 +315,8 @@ class AHEAD_API Graph {
   /// slots that name them. A position that a slot names cannot be removed before that slot.
   void erase_input(size_t index);
   void erase_output(size_t index);
+  /// Lets go of the captured tensors; whoever runs the graph has to pass them.
+  void forget_captured();
 
   // Text, identity, checking.
   /// The program as text; Graph::parse reads it back exactly.

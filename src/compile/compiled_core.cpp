@@ -102,7 +102,10 @@ std::shared_ptr<const Entry> CompiledCore::prepare(const FlatTree& inputs,
   std::shared_ptr<const Entry> entry;
   if (std::shared_ptr<Entry> known = find(now)) {
     state_->cache_hits.fetch_add(1, std::memory_order_relaxed);
-    if (known->unconfirmed.load(std::memory_order_relaxed) > 0) {
+    if (known->lost_an_owner()) {
+      replace(known, now, function, prototype);
+      known = find(now);
+    } else if (known->unconfirmed.load(std::memory_order_relaxed) > 0) {
       confirm(known, now, function, prototype);
       known = find(now);
     }
@@ -149,6 +152,7 @@ std::shared_ptr<Entry> CompiledCore::make_entry(const Situation& now,
                                          std::move(guard), std::move(made.plan), prototype(),
                                          std::move(made.programs), made.fingerprint);
     entry->unconfirmed = options_.confirm;
+    entry->count_owners();
     return entry;
   } catch (const Unsupported& error) {
     refuse(error.msg());
@@ -158,6 +162,21 @@ std::shared_ptr<Entry> CompiledCore::make_entry(const Situation& now,
                                    std::move(nothing), nullptr, std::vector<Program>(), 0,
                                    error.msg());
   }
+}
+
+/// Somebody let go of a captured tensor. If the function uses another one now, so must the program.
+void CompiledCore::replace(const std::shared_ptr<Entry>& entry, const Situation& now,
+                           const aot::FlatFunction& function, const MakePrototype& prototype) {
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  if (!entry->is_stale()) {
+    state_->traces.fetch_add(1);
+    if (compiling::fingerprint_of(function, now.inputs.leaves) == entry->fingerprint) {
+      entry->count_owners();
+      return;
+    }
+  }
+  state_->remove(entry);
+  state_->add(make_entry(now, function, prototype));
 }
 
 /// Traces a function once more. If it does something else this time, the newer program counts.

@@ -28,6 +28,15 @@ struct Entry {
   std::string eager_reason;
   /// How many further calls are to be traced again.
   std::atomic<int64_t> unconfirmed{0};
+  /// For each captured tensor the fewest owners it has been seen with, this entry among them.
+  std::vector<std::atomic<size_t>> owners{};
+
+  /// Notes how many owners each captured tensor has now, once the program is known to be right.
+  void count_owners();
+  /// A captured tensor belongs to nobody else any more: the function cannot be using it.
+  bool is_stale() const;
+  /// A captured tensor has fewer owners than ever: the function may be using another one.
+  bool lost_an_owner() const;
 };
 
 }  // namespace ahead::detail

@@ -176,12 +176,14 @@ Compilation compile_function(const aot::FlatFunction& function,
   Compilation result;
   Stages stages;
   Captured captured = stages.run("trace", [&] { return capture_function(function, inputs); });
-  const Capture& capture = captured.capture;
-  stages.keep(capture.graph);
+  Capture& capture = captured.capture;
   result.trace_seconds = stages.taken();
 
   const auto start = Clock::now();
   result.fingerprint = fingerprint(capture);
+  // The plan holds the captured tensors, and nobody else, so that it can tell when they are stale.
+  capture.graph.forget_captured();
+  stages.keep(capture.graph);
   result.with_offsets = captured.is_merged || names_offsets(capture.graph);
   auto plan = std::make_shared<runtime::CallPlan>(std::move(captured.plan));
   plan->name = "CompiledFunction";

@@ -79,6 +79,10 @@ void Graph::swap(Graph& other) noexcept {
   std::swap(num_nodes_, other.num_nodes_);
 }
 
+void Graph::forget_captured() {
+  for (Input& input : inputs_) input.captured.reset();
+}
+
 int64_t Graph::find_input(Slot slot) const {
   return find_slot(inputs_, slot);
 }

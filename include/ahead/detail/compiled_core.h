@@ -106,6 +106,8 @@ class AHEAD_API CompiledCore {
                                     const MakePrototype& prototype);
   void confirm(const std::shared_ptr<Entry>& entry, const Situation& situation,
                const aot::FlatFunction& function, const MakePrototype& prototype);
+  void replace(const std::shared_ptr<Entry>& entry, const Situation& situation,
+               const aot::FlatFunction& function, const MakePrototype& prototype);
   void refuse(const std::string& reason) const;
 
   const Options options_;
