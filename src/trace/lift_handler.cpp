@@ -5,7 +5,9 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/copy.h>
 #include <c10/core/StorageImpl.h>
-#include <torch/csrc/autograd/functions/tensor.h>
+
+#include <cstring>
+#include <typeinfo>
 
 #include "ahead/errors.h"
 #include "ir/signature.h"
@@ -16,6 +18,7 @@
 #include "trace/overlap.h"
 #include "trace/traced_op.h"
 #include "trace/tracer.h"
+#include "trace/views.h"
 
 namespace ahead::tracing {
 namespace {
@@ -35,9 +38,8 @@ class LiftHandler {
 
   void run() {
     if (tracer_ == nullptr) return call();
-    // Operators that run user code again must find it traced in the same way.
     std::optional<c10::impl::ExcludeDispatchKeyGuard> once;
-    if (!op_.runs_backward) once.emplace(c10::DispatchKey::DeferredInit);
+    if (!op_.is_transparent) once.emplace(c10::DispatchKey::DeferredInit);
     lift_arguments();
     tracer_->set_autocast(is_autocast_enabled());
     ensure_functionalizable(op_);
@@ -107,19 +109,6 @@ class LiftHandler {
     if (!self.isTensor() || !is_traced(self.toTensor())) return;
     tracer_->address_storage(self.toTensor());
     functional::sync(self.toTensor());
-    if (op_.is_as_strided) move_into_gradient(self.toTensor());
-  }
-
-  /// Autograd replays a view on the gradient of a tensor, which begins at the start of its memory
-  /// even where the tensor does not.
-  void move_into_gradient(const at::Tensor& self) {
-    const auto node = torch::autograd::get_current_node();
-    const auto* slices = dynamic_cast<torch::autograd::CopySlices*>(node.get());
-    if (slices == nullptr || self.sizes() != slices->base.sizes()) return;
-    if (self.strides() != slices->base.strides()) return;
-    c10::IValue& offset = stack_.back();
-    if (!offset.isInt()) return;
-    offset = offset.toInt() - slices->base.storage_offset() + self.storage_offset();
   }
 
   void find_written() {
@@ -130,9 +119,21 @@ class LiftHandler {
     }
   }
 
+  /// Functionalisation would not know which of the elements that are one counts.
+  void check_not_expanded(const at::Tensor& tensor) const {
+    for (const auto& view : functional::unsafeGetFunctionalWrapper(tensor)->view_metas()) {
+      const auto& meta = *view;
+      if (std::strstr(typeid(meta).name(), "expand_ViewMeta") == nullptr) continue;
+      throw Unsupported("trace", op_.op->name() +
+                                     ": it writes to a part of an expanded tensor. Write to the "
+                                     "tensor itself, or clone it first.");
+    }
+  }
+
   void remember_layouts() {
     for (const at::Tensor& tensor : written_) {
       check_not_overlapping(tensor);
+      check_not_expanded(tensor);
       tracer_->check_stays_inside(tensor);
       functional::sync(tensor);
       before_.push_back(functional::from_functional_tensor(tensor));
@@ -183,6 +184,7 @@ class LiftHandler {
       for_each_tensor(stack_[i], [&](const at::Tensor& tensor) {
         if (!is_traced(tensor)) return;
         seal_storage(tensor);
+        recover_by_layout(tensor);
         tracer_->watch(tensor, *op_.op);
       });
     }

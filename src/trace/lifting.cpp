@@ -4,6 +4,7 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -46,6 +47,23 @@ bool has_hooks(const at::Tensor& real) {
   const auto* meta = torch::autograd::impl::get_autograd_meta(real);
   return meta != nullptr && !meta->hooks_.empty();
 }
+
+/// The accumulator of a wrapper that is a leaf of its own. User code may hold the real leaf too and
+/// differentiate by it: that one's accumulator is behind the one edge.
+struct OwnAccumulator final : torch::autograd::AccumulateGrad {
+  using AccumulateGrad::AccumulateGrad;
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    if (real_is_wanted()) return std::move(gradients);
+    AccumulateGrad::apply(std::move(gradients));
+    return torch::autograd::variable_list(next_edges().size());
+  }
+  bool real_is_wanted() const {
+    const auto* wanted = torch::autograd::get_current_graph_task_exec_info();
+    if (wanted == nullptr || next_edges().empty()) return false;
+    const auto real = wanted->find(next_edge(0).function.get());
+    return real != wanted->end() && real->second.should_execute();
+  }
+};
 
 void attach(const at::Tensor& tensor, const NodePtr& node) {
   const uint32_t output = node->add_input_metadata(tensor);
@@ -157,7 +175,9 @@ void Tracer::link_gradient(Lifted& lifted, bool is_primal) {
     lifted.node = impl::grad_accumulator(lifted.real);
     impl::set_grad_accumulator(lifted.wrapper, weak(lifted.node));
   } else {
-    lifted.node = impl::grad_accumulator(lifted.wrapper);
+    lifted.node = make_autograd_node<OwnAccumulator>(lifted.wrapper);
+    lifted.node->set_next_edges({{impl::grad_accumulator(lifted.real), 0}});
+    impl::set_grad_accumulator(lifted.wrapper, weak(lifted.node));
   }
 }
 

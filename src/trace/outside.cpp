@@ -5,6 +5,7 @@
 
 #include "ahead/errors.h"
 #include "trace/tracer.h"
+#include "trace/views.h"
 
 /// What the trace owes to tensors from outside: their place in memory and their history.
 namespace ahead::tracing {
@@ -36,16 +37,6 @@ void keep_storage(const Lifted& lifted) {
   functional::replace_(lifted.wrapper, kept);
   functional::commit_update(lifted.wrapper);
   functional::sync(lifted.wrapper);
-}
-
-/// The first position in memory behind the last element.
-int64_t end_of(const at::Tensor& tensor) {
-  int64_t end = tensor.storage_offset() + 1;
-  for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
-    if (tensor.size(dim) == 0) return tensor.storage_offset();
-    end += (tensor.size(dim) - 1) * tensor.stride(dim);
-  }
-  return end;
 }
 
 }  // namespace

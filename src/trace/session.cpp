@@ -351,7 +351,9 @@ void Session::add_gradients() {
 /// What lies beyond the tensors from outside is differentiated outside.
 void Session::cut_boundaries() {
   for (const Lifted& lifted : tracer_.lifted()) {
-    if (lifted.link == GradLink::Boundary) lifted.node->set_next_edges({});
+    const bool leads_outside =
+        lifted.link == GradLink::Boundary || lifted.link == GradLink::OwnLeaf;
+    if (leads_outside) lifted.node->set_next_edges({});
   }
 }
 

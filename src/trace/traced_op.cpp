@@ -60,8 +60,7 @@ std::unique_ptr<TracedOp> describe(const c10::OperatorHandle& handle) {
   traced->effectful = facts.effectful;
   traced->pointwise = facts.op_class == ops::OpClass::Pointwise && traced->num_returns == 1;
   traced->is_unfold_backward = traced->op->name() == "aten.unfold_backward";
-  traced->runs_backward = traced->op->name() == "aten._backward";
-  traced->is_as_strided = traced->op->name() == "aten.as_strided";
+  traced->is_transparent = is_any_of(*traced->op, {"aten._backward", "aten.fill_diagonal_"});
   traced->addresses_storage =
       is_any_of(*traced->op, {"aten.as_strided", "aten.as_strided_", "aten.as_strided_copy",
                               "aten.as_strided_scatter", "aten.fill_diagonal_"});

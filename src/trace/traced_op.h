@@ -29,11 +29,11 @@ struct TracedOp {
   bool pointwise = false;  ///< with one result
   bool is_unfold_backward = false;
   bool addresses_storage = false;  ///< reaches elements by where they lie in memory
-  bool is_as_strided = false;
   /// Stands in a gradient formula that is another one in eager; see eager_formulas.h.
   bool is_in_formula = false;
-  /// Runs user code through the autograd engine.
-  bool runs_backward = false;
+  /// What it calls is handled as if user code called it: it runs user code through the autograd
+  /// engine, or writes through views it makes.
+  bool is_transparent = false;
   /// Why it cannot be traced: its results depend on values. Null if it can.
   const char* refusal = nullptr;
 };

@@ -11,7 +11,7 @@
 namespace ahead::fuzz {
 namespace {
 
-constexpr uint64_t default_programs = 1400;
+constexpr uint64_t default_programs = 4000;
 constexpr double largest_unsupported_share = 0.10;
 
 std::optional<uint64_t> environment(const char* name) {

@@ -259,3 +259,37 @@ TEST(TraceRegressions, WritesThroughExpandThatMakesNothingLarger) {
     return Scene{function, {at::full({2, 3}, 1e10)}, {}, {}};
   });
 }
+
+TEST(TraceRegressions, GradientsThroughViewsOfTensorsWrittenLater) {
+  expect_like_eager([] {
+    const auto function = [](const Tensors& in) -> Tensors {
+      const Tensor a = at::hardsigmoid(in[0]), b = in[0] * 2;
+      const Tensor turned = a.transpose(0, 1), larger = b.expand({5, 7, 3, 4});
+      a.fill_(0);
+      b.mul_(in[0]);
+      return {turned * 1, larger * 1};
+    };
+    return Scene{function, {at::ones({3, 4}).requires_grad_()}, {}, {}};
+  });
+}
+
+TEST(TraceRegressions, RefusesToWriteToPartsOfExpandedTensors) {
+  const auto function = [](const Tensors& in) -> Tensors {
+    in[0].expand({3}).select(0, 1).fill_(1);
+    return {};
+  };
+  EXPECT_THROW(ahead::trace(function, {at::zeros({1})}), ahead::Unsupported);
+}
+
+TEST(TraceRegressions, GradientByArgumentThatIsCapturedToo) {
+  const Tensor x = at::full({3}, 2.0).requires_grad_();
+  const auto function = [x](const Tensors& in) -> Tensors {
+    const Tensor y = (in[0] * in[0]).sum();
+    return {torch::autograd::grad({y}, {x}, {}, /*retain_graph=*/true)[0],
+            torch::autograd::grad({y}, {in[0]})[0]};
+  };
+  const ahead::Graph graph = ahead::trace(function, {x});
+  EXPECT_FALSE(x.grad().defined());
+  for (const Tensor& result : ahead::interpret(graph, {x}))
+    EXPECT_TRUE(at::equal(result, at::full({3}, 4.0)));
+}
