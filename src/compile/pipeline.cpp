@@ -152,7 +152,7 @@ struct Captured {
 /// more over the tensors they are views of.
 Captured capture_function(const aot::FlatFunction& function,
                           const std::vector<at::Tensor>& inputs) {
-  const bool joint = at::GradMode::is_enabled();
+  constexpr bool joint = true;  // even where grad mode is off: the function may switch it on
   Captured result;
   try {
     result.capture = tracing::capture(function, inputs, {}, joint);
@@ -164,7 +164,7 @@ Captured capture_function(const aot::FlatFunction& function,
     result.is_merged = true;
     merged.adapt(result.plan);
   }
-  if (result.capture.grad_mode_after == joint) result.plan.grad_mode_after.reset();
+  if (result.capture.grad_mode_after == at::GradMode::is_enabled()) result.plan.grad_mode_after.reset();
   return result;
 }
 

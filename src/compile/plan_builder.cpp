@@ -1,5 +1,6 @@
 #include "compile/plan_builder.h"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "ahead/errors.h"
@@ -50,7 +51,10 @@ class PlanBuilder {
         plan_.new_grads.push_back({forward_input(slot.index), forward_position(i)});
       }
     }
-    for (const ResultFacts& facts : capture_.results) plan_.results.push_back(result(facts));
+    for (const ResultFacts& facts : capture_.results) {
+      plan_.results.push_back(result(facts));
+      if (facts.is_inference) add_inference_output(facts, plan_.results.back().source);
+    }
     return std::move(plan_);
   }
 
@@ -136,6 +140,18 @@ class PlanBuilder {
         break;
     }
     return planned;
+  }
+
+  /// Views are inference tensors if what they view is one.
+  void add_inference_output(const ResultFacts& facts, Source source) {
+    if (facts.kind == ResultFacts::Kind::ViewOfBase) {
+      source = {Source::Kind::Output, output_with({Slot::Kind::IntermediateBase, facts.base})};
+    } else if (facts.kind != ResultFacts::Kind::Fresh) {
+      return;
+    }
+    std::vector<int32_t>& known = plan_.inference_outputs;
+    if (std::find(known.begin(), known.end(), source.index) == known.end())
+      known.push_back(source.index);
   }
 
   Source view(const ResultFacts& facts, Source base) {

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/alias.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "runtime/base_of.h"
@@ -9,6 +10,16 @@
 
 namespace ahead::runtime {
 namespace {
+
+/// The same memory as a tensor that is made in inference mode. A view would not be one.
+at::Tensor as_inference_tensor(const at::Tensor& tensor) {
+  c10::InferenceMode inference;
+  at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(tensor.storage()), tensor.key_set(), tensor.dtype());
+  made.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(),
+                                                    tensor.storage_offset());
+  return made;
+}
 
 /// One call on its way from arguments to results.
 class Call {
@@ -21,6 +32,7 @@ class Call {
     gather_inputs(args);
     outputs_ = plan_.forward(std::vector<at::Tensor>(inputs_));
     own_outputs();
+    make_inference_tensors();
     change_requires_grad(true);
     if (plan_.backward != nullptr) add_node(shared_plan);
     change_requires_grad(false);
@@ -60,6 +72,13 @@ class Call {
       if (!output.defined() || output.use_count() == 1) continue;
       at::AutoDispatchBelowADInplaceOrView below_autograd;
       output = at::alias(output);
+    }
+  }
+
+  void make_inference_tensors() {
+    for (int32_t output : plan_.inference_outputs) {
+      at::Tensor& tensor = outputs_[static_cast<size_t>(output)];
+      if (!tensor.is_inference()) tensor = as_inference_tensor(tensor);
     }
   }
 
@@ -124,7 +143,7 @@ class Call {
     views_.reserve(plan_.views.size());
     torch::jit::Stack stack;
     for (const ViewStep& step : plan_.views) {
-      at::AutoGradMode mode(at::GradMode::is_enabled() && !step.no_grad);
+      at::AutoGradMode mode(!step.no_grad);
       stack.emplace_back(find(step.source));
       stack.insert(stack.end(), step.rest.begin(), step.rest.end());
       step.op->callBoxed(stack);

@@ -116,6 +116,8 @@ struct CallPlan {
   /// Where the forward graph's outputs begin to be saved values.
   int32_t first_saved_output = 0;
 
+  /// Graph outputs that the function made in inference mode, though it is not called in it.
+  std::vector<int32_t> inference_outputs;
   std::vector<RequiresGradChange> requires_grad_changes;
   std::vector<Write> writes;
   std::vector<NewGrad> new_grads;

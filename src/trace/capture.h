@@ -44,6 +44,8 @@ struct ResultFacts {
   bool requires_grad = false;
   /// Requires grad, but was made by no operator that has a gradient.
   bool is_leaf = true;
+  /// Made in inference mode, which the function had switched on.
+  bool is_inference = false;
   /// The version of a Fresh result.
   uint32_t version = 0;
   /// The result in the graph, and for views what they lead back to.

@@ -131,7 +131,7 @@ const at::Tensor& Tracer::add_lifted(const at::Tensor& real, Slot slot) {
   check_supported(real);
   BelowTracing below;
   // What is not an inference tensor outside must not become one inside, and the other way round.
-  c10::InferenceMode mode(real.is_inference());
+  c10::InferenceMode mode(real.is_inference() && !in_inference_mode_);
   Lifted lifted;
   lifted.real = real;
   lifted.value = graph_.add_input(slot, TensorMeta::of(real),

@@ -80,6 +80,7 @@ void ResultSorter::describe(size_t i) {
   facts_[i].kind = Kind::Fresh;
   facts_[i].requires_grad = traced.requires_grad();
   facts_[i].is_leaf = traced.is_leaf();
+  facts_[i].is_inference = traced.is_inference();
   if (!traced.is_inference()) facts_[i].version = static_cast<uint32_t>(traced._version());
   facts_[i].value = current_value(traced);
   facts_[i].root = root_of(traced);

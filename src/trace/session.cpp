@@ -84,9 +84,12 @@ std::vector<at::Tensor> run_engine(const edge_list& roots, const std::vector<at:
     return torch::autograd::Engine::get_default_engine().execute(
         roots, tangents, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/false,
         targets);
+  } catch (const Error&) {
+    throw;
   } catch (const c10::Error& error) {
     explain(error);
-    throw;
+    throw Unsupported("trace", "the function has no gradient: " + error.msg() +
+                                   " Trace it in no_grad mode if none is needed.");
   }
 }
 

@@ -4,9 +4,11 @@
 #include <ATen/SequenceNumber.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
+#include <optional>
 #include <typeindex>
 
 #include "ahead/errors.h"
@@ -24,6 +26,17 @@ struct TracerInfo : c10::DebugInfoBase {
   Tracer* tracer;
 };
 
+/// Leaves inference mode for a scope, but not what it implies: that there are no gradients.
+struct OutsideInferenceMode {
+  explicit OutsideInferenceMode(bool in_inference_mode) {
+    if (!in_inference_mode) return;
+    normal.emplace(false);
+    no_grad.emplace();
+  }
+  std::optional<c10::InferenceMode> normal;
+  std::optional<at::NoGradGuard> no_grad;
+};
+
 /// The name of an autograd node's class, looked up by type: composing it is slow.
 const std::string* node_name(const torch::autograd::Node& node) {
   thread_local std::unordered_map<std::type_index, const std::string*> names;
@@ -35,7 +48,9 @@ const std::string* node_name(const torch::autograd::Node& node) {
 }  // namespace
 
 Tracer::Tracer(TraceOptions options)
-    : options_(options), first_sequence_(at::sequence_number::peek()) {}
+    : options_(options),
+      in_inference_mode_(c10::InferenceMode::is_enabled()),
+      first_sequence_(at::sequence_number::peek()) {}
 
 Tracer* Tracer::current() {
   if (current_tracer != nullptr) return current_tracer;
@@ -85,9 +100,11 @@ Graph Tracer::close() {
 
 struct TraceScope::State {
   explicit State(Tracer& tracer)
-      : info(c10::DebugInfoKind::PRODUCER_INFO, std::make_shared<TracerInfo>(&tracer)),
+      : outside(tracer.in_inference_mode()),
+        info(c10::DebugInfoKind::PRODUCER_INFO, std::make_shared<TracerInfo>(&tracer)),
         clear_autocast_cache(at::autocast::is_autocast_cache_enabled()) {}
 
+  OutsideInferenceMode outside;  // first, since it restores the keys as it found them
   c10::DebugInfoGuard info;
   bool clear_autocast_cache;
   c10::impl::IncludeDispatchKeyGuard keys{c10::DispatchKeySet{

@@ -56,6 +56,9 @@ class Tracer : public c10::intrusive_ptr_target {
   /// Whether autocast is on where user code calls the operator now being traced.
   void set_autocast(bool enabled) { autocast_ = enabled; }
   bool is_closed() const { return closed_; }
+  /// Whether the trace was begun in inference mode. It runs outside of it, since LibTorch cannot
+  /// make functional views there; the graph's caller gets inference tensors by itself.
+  bool in_inference_mode() const { return in_inference_mode_; }
 
   /// The wrapper for a tensor from outside; made when it is met first.
   const at::Tensor& lift(const at::Tensor& real);
@@ -120,6 +123,7 @@ class Tracer : public c10::intrusive_ptr_target {
   TraceOptions options_;
   Phase phase_ = Phase::Forward;
   bool autocast_ = false;
+  const bool in_inference_mode_;
   const Operator* announced_in_place_ = nullptr;
   std::atomic<bool> closed_ = false;
   int32_t num_captured_ = 0;
