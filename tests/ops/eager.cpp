@@ -35,10 +35,9 @@ struct Facts {
   std::vector<int64_t> sizes, strides;
 };
 
-EagerRun run(const Sample& sample, Tensors arguments) {
+EagerRun run(const Sample& sample, const Fn& function, Tensors arguments) {
   EagerRun result;
   std::vector<Facts> before(arguments.begin(), arguments.end());
-  const Fn function = sample.make_function();
   seed(sample);
   result.outputs = function(arguments);
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -108,7 +107,7 @@ void seed(const Sample& sample) {
 }
 
 EagerRun run_eager(const Sample& sample) {
-  return run(sample, sample.make_arguments());
+  return run(sample, sample.make_function(), sample.make_arguments());
 }
 
 DifferentiableArguments make_differentiable_arguments(const Sample& sample,
@@ -125,9 +124,13 @@ DifferentiableArguments make_differentiable_arguments(const Sample& sample,
 }
 
 EagerRun run_eager_with_gradients(const Sample& sample) {
+  return run_with_gradients(sample, sample.make_function());
+}
+
+EagerRun run_with_gradients(const Sample& sample, const Fn& function) {
   const std::vector<bool> mutated = run_eager(sample).mutated;
   auto [arguments, leaves] = make_differentiable_arguments(sample, mutated);
-  EagerRun result = run(sample, std::move(arguments));
+  EagerRun result = run(sample, function, std::move(arguments));
   Tensors roots = result.outputs;
   for (size_t i = 0; i < mutated.size(); ++i) {
     if (mutated[i]) roots.push_back(result.arguments[i]);

@@ -28,6 +28,8 @@ DifferentiableArguments make_differentiable_arguments(const Sample& sample,
 
 /// Runs forward and backward.
 EagerRun run_eager_with_gradients(const Sample& sample);
+/// The same with another function in place of the sample's own.
+EagerRun run_with_gradients(const Sample& sample, const Fn& function);
 
 /// Seeds the default generator if the sample draws random numbers. To be called before every run.
 void seed(const Sample& sample);

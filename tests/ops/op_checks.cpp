@@ -1,5 +1,6 @@
 #include "ops/op_checks.h"
 
+#include <ahead/compile.h>
 #include <ahead/errors.h>
 #include <ahead/interpret.h>
 #include <ahead/trace.h>
@@ -239,6 +240,42 @@ std::string compare_tangents(const Graph& graph, const EagerRun& eager) {
   return "";
 }
 
+std::string compare_flags(const Tensors& expected, const Tensors& actual) {
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (!expected[i].defined()) continue;
+    if (expected[i].requires_grad() != actual[i].requires_grad()) {
+      return c10::str("output ", i, ": requires_grad differs");
+    }
+    if (expected[i].is_leaf() != actual[i].is_leaf()) {
+      return c10::str("output ", i, ": is_leaf differs");
+    }
+  }
+  return "";
+}
+
+/// Everything a caller sees after a call and its backward.
+std::string compare_runs(const Sample& sample, const EagerRun& eager, const EagerRun& run) {
+  for (const std::string& text :
+       {compare_lists(sample, "output", eager.outputs, run.outputs),
+        compare_flags(eager.outputs, run.outputs),
+        compare_aliases(eager, run.outputs, run.arguments),
+        compare_lists(sample, "argument afterwards", eager.arguments, run.arguments),
+        compare_lists(sample, "gradient of argument", eager.gradients, run.gradients,
+                      /*gradients=*/true)}) {
+    if (!text.empty()) return text;
+  }
+  return "";
+}
+
+std::string check_compiled_refuses(const Sample& sample, const Fn& compiled) {
+  try {
+    run_with_gradients(sample, compiled);
+    return "eager refuses to differentiate, the compiled function does not";
+  } catch (const std::exception&) {
+    return "";
+  }
+}
+
 }  // namespace
 
 std::string check_eager(const Sample& sample) {
@@ -311,6 +348,24 @@ std::string check_gradients(const Sample& sample) {
                                              write_back(sample.make_arguments(), run.mutated))});
       },
       sample.reads_values || sample.gradient_reads_values ? Values::Read : Values::Unread);
+}
+
+std::string check_compiled(const Sample& sample) {
+  return report(sample, [&]() -> std::string {
+    const bool traceable = !sample.reads_values && !sample.gradient_reads_values;
+    const bool refused = !sample.differentiable && eager_refuses(sample);
+    auto compiled = compile(sample.make_function(),
+                            {.fullgraph = traceable && !refused, .confirm = 0});
+    const Fn call = [&](const Tensors& arguments) { return compiled(arguments); };
+    if (refused) return check_compiled_refuses(sample, call);
+    for (const char* when : {"first call, ", "second call, "}) {
+      const EagerRun eager = run_eager_with_gradients(sample);
+      const std::string text = compare_runs(sample, eager, run_with_gradients(sample, call));
+      if (!text.empty()) return when + text;
+    }
+    const bool ran_eagerly = compiled.stats().eager_calls != 0;
+    return traceable && ran_eagerly ? "ran eagerly" : "";
+  });
 }
 
 }  // namespace ahead::samples

@@ -22,4 +22,9 @@ std::string check_values(const Sample& sample);
 /// differentiate, the tracer refuses too.
 std::string check_gradients(const Sample& sample);
 
+/// The compiled function gives eager's outputs, with their requires_grad and aliases, mutated
+/// arguments and gradients, to the bit, on its first call and on a later one. What cannot be traced
+/// runs eagerly.
+std::string check_compiled(const Sample& sample);
+
 }  // namespace ahead::samples

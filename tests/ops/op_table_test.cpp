@@ -33,6 +33,9 @@ TEST_P(OpTable, Values) {
 TEST_P(OpTable, Gradients) {
   check(Check::Gradients, check_gradients);
 }
+TEST_P(OpTable, Compiled) {
+  check(Check::Gradients, check_compiled);
+}
 
 std::vector<size_t> all_ops() {
   std::vector<size_t> ops(sample_table().ops().size());
