@@ -1,17 +1,27 @@
 #!/usr/bin/env python3
-"""Counts the rows of docs/conformance.md and checks that what they claim exists.
+"""Counts what docs/conformance.md and docs/conformance_aot.csv claim and checks that it is true.
 
-A row that is done must name a test `Suite.Name` that some file below tests/ defines, and code that
-begins with an existing path. Exits with 1 and a list of the false claims otherwise.
+docs/conformance.md has a row for each feature: one that is done must name a test `Suite.Name` that
+some file below tests/ defines, and code that begins with an existing path.
+
+docs/conformance_aot.csv has a row for each of upstream's tests of AOTAutograd, under its section,
+file and mark there (B behaviour, E error, G graph, BG both, S needs a subclass written in Python, P
+about Python itself, X disabled): one that is ported must name a test that exists and has upstream's
+name; a ported test that is DISABLED_ is counted on its own.
+
+Exits with 1 and a list of the false claims otherwise.
 """
 
 import collections
+import csv
 import pathlib
 import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 STATUSES = ("done", "not applicable", "open")
+PORT_STATUSES = ("ported", "not applicable", "open")
+DISABLED = "DISABLED_"
 
 
 def rows(text):
@@ -36,7 +46,7 @@ def defined_tests(folder):
 
 
 def problems(all_rows, tests, root):
-    """The claims that are not true, in words."""
+    """The claims about features that are not true, in words."""
     found = []
     for _, row_id, status, code, test in all_rows:
         if not status.startswith(STATUSES):
@@ -54,8 +64,24 @@ def problems(all_rows, tests, root):
     return found
 
 
-def main():
-    all_rows = list(rows((ROOT / "docs" / "conformance.md").read_text(encoding="utf-8")))
+def port_problems(ports, tests):
+    """The claims about ported tests that are not true, in words."""
+    found = []
+    for port in ports:
+        where = f"section {port['section']}, {port['test']}"
+        if port["status"] not in PORT_STATUSES:
+            found.append(f"{where}: unknown status '{port['status']}'")
+        elif port["status"] == "not applicable" and not port["detail"]:
+            found.append(f"{where}: not applicable without a reason")
+        elif port["status"] == "ported":
+            if port["detail"] not in tests:
+                found.append(f"{where}: there is no test '{port['detail']}'")
+            if port["detail"].split(".")[-1].removeprefix(DISABLED) != port["test"]:
+                found.append(f"{where}: '{port['detail']}' has another name")
+    return found
+
+
+def print_features(all_rows):
     counts = collections.defaultdict(collections.Counter)
     for section, _, status, _, _ in all_rows:
         key = next((s for s in STATUSES if status.startswith(s)), "unknown")
@@ -65,9 +91,34 @@ def main():
         total = sum(count.values())
         print(f"{section:32} {count['done']:4} done {count['not applicable']:4} n/a "
               f"{count['open']:4} open of {total}")
-    found = problems(all_rows, defined_tests(ROOT / "tests"), ROOT)
+
+
+def print_ports(ports):
+    counts = collections.defaultdict(collections.Counter)
+    for port in ports:
+        status = port["status"]
+        if status == "ported" and DISABLED in port["detail"]:
+            status = "disabled"
+        for key in (f"section {port['section']}", "all"):
+            counts[key][status] += 1
+    print("\nUpstream's tests of AOTAutograd")
+    for section, count in counts.items():
+        portable = sum(count.values()) - count["not applicable"]
+        print(f"{section:32} {count['ported']:4} ported of {portable:4} "
+              f"({count['disabled']} disabled, {count['open']} open), "
+              f"{count['not applicable']} not applicable")
+
+
+def main():
+    all_rows = list(rows((ROOT / "docs" / "conformance.md").read_text(encoding="utf-8")))
+    with open(ROOT / "docs" / "conformance_aot.csv", encoding="utf-8", newline="") as file:
+        ports = list(csv.DictReader(file))
+    print_features(all_rows)
+    print_ports(ports)
+    tests = defined_tests(ROOT / "tests")
+    found = problems(all_rows, tests, ROOT) + port_problems(ports, tests)
     print("\n".join(found))
-    return 1 if found or not all_rows else 0
+    return 1 if found or not all_rows or not ports else 0
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ struct ViewOfArgument {
 
 TEST(AotInputMutation, test_input_mutation_modifies_autograd_meta_of_aliases) {
   const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
-    in[0].mul_(2).mul_(in[0]);
+    in[0].mul_(2).mul_(3);
     return {in[0] + 1};
   };
   auto compiled = compile(f, {.fullgraph = true});
@@ -156,7 +156,7 @@ TEST(AotInputMutation, test_negative_testing_mutation) {
       [](const Tensors& in) -> Tensors {
         at::Tensor a = in[0] * 2;
         a.slice(0, 0, 2).fill_(3);
-        a.slice(0, 2, 3).mul_(a.slice(0, 0, 1));
+        a.slice(0, 2, 3).mul_(2);
         return {a.view({-1}).sin()};
       },
       {at::randn({4, 2})});
@@ -224,8 +224,9 @@ TEST(AotInputMutation, test_inference_with_mutation) {
       },
       {.fullgraph = true});
   const at::Tensor x = at::ones({4});
+  const int64_t before = x._version();
   compiled(x);
-  EXPECT_EQ(x._version(), 1u);
+  EXPECT_EQ(x._version(), before + 1);
 }
 
 TEST(AotInputMutation, test_split_index_baked) {

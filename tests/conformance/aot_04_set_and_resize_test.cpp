@@ -1,0 +1,118 @@
+#include "conformance/aot_support.h"
+
+namespace ahead::conformance {
+namespace {
+
+TEST(AotSetAndResize, test_set__and_data_mutation_good) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        {
+          at::NoGradGuard no_grad;
+          in[0].set_(in[1]);
+          in[1].mul_(2);
+        }
+        return {in[0] * in[1]};
+      },
+      {leaf({3, 3}), leaf({3, 3})});
+}
+
+TEST(AotSetAndResize, test_set__and_data_mutation_bad) {
+  // Either as in eager, or a refusal; never a wrong number.
+  const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
+    const at::Tensor view = in[0].view({-1});
+    {
+      at::NoGradGuard no_grad;
+      in[0].set_(at::ones({2}));
+      view.mul_(2);
+    }
+    return {in[0] * in[1]};
+  };
+  const at::Tensor a = at::randn({2}), b = at::randn({2});
+  const std::string error = error_of([&] { compiled_once(f, {a, b}); });
+  EXPECT_NE(error.find("set_"), std::string::npos) << error;
+}
+
+TEST(AotSetAndResize, test_set__not_allowed) {
+  // Upstream refuses; eager runs it.
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        {
+          at::NoGradGuard no_grad;
+          in[0].set_(in[1]);
+        }
+        in[0].mul_(2);
+        return {in[0] * in[1]};
+      },
+      {at::randn({3, 3}), at::randn({3, 3})});
+}
+
+TEST(AotSetAndResize, test_input_mutation_set__nop) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor before = in[0].view({-1}).detach();
+        in[0].set_(in[1]);
+        in[0].set_(before);
+        return {in[0] + in[1].reshape({-1})};
+      },
+      {at::randn({4}), at::randn({2, 2})});
+}
+
+TEST(AotSetAndResize, test_input_mutation_storage_resize_up) {
+  // There is no memory that a graph could take; it is a clear refusal, and eager without fullgraph.
+  const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
+    at::NoGradGuard no_grad;
+    in[0].resize_({8});
+    in[0].copy_(at::ones({8}));
+    return {in[0].mul(2)};
+  };
+  auto compiled = compile(f);
+  for (int call = 0; call < 3; ++call) {
+    const at::Tensor x = at::empty({0});
+    EXPECT_TRUE(at::equal(compiled(Tensors{x})[0], at::full({8}, 2.)));
+    EXPECT_EQ(x.numel(), 8);
+  }
+}
+
+TEST(AotSetAndResize, test_input_mutation_storage_resize_down) {
+  const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
+    const at::Tensor out = in[0].sin();
+    at::NoGradGuard no_grad;
+    in[1].resize_({0});
+    return {out};
+  };
+  auto compiled = compile(f);
+  for (int call = 0; call < 3; ++call) {
+    const at::Tensor x = leaf({8}), y = at::ones({8});
+    compiled(Tensors{x, y})[0].sum().backward();
+    EXPECT_TRUE(at::equal(x.grad(), x.detach().cos()));
+    EXPECT_EQ(y.numel(), 0);
+  }
+}
+
+TEST(AotSetAndResize, test_input_mutation_storage_resize_before_set_) {
+  auto compiled = compile([](const at::Tensor& x) {
+    at::NoGradGuard no_grad;
+    x.resize_({0});
+    x.set_(at::ones({2}));
+    return x + 1;
+  });
+  for (int call = 0; call < 3; ++call) {
+    const at::Tensor x = at::randn({4});
+    EXPECT_TRUE(at::equal(compiled(x), at::full({2}, 2.)));
+    EXPECT_TRUE(at::equal(x, at::ones({2})));
+  }
+}
+
+TEST(AotSetAndResize, test_aot_autograd_raises_invalid_leaf_set) {
+  const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
+    in[0].set_();
+    return {in[0]};
+  };
+  const std::string expected = error_of([&] { f({leaf({3})}); });
+  ASSERT_NE(expected.find("is being used in an in-place operation"), std::string::npos);
+  const std::string actual = error_of([&] { compile(f)(Tensors{leaf({3})}); });
+  EXPECT_NE(actual.find("is being used in an in-place operation"), std::string::npos) << actual;
+}
+
+}  // namespace
+}  // namespace ahead::conformance

@@ -1,0 +1,101 @@
+#include "conformance/aot_support.h"
+
+namespace ahead::conformance {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// The identity with a gradient that is one more.
+struct AddOneToGradient : torch::autograd::Function<AddOneToGradient> {
+  static at::Tensor forward(AutogradContext*, const at::Tensor& x) { return x.clone(); }
+  static variable_list backward(AutogradContext*, variable_list grads) { return {grads[0] + 1}; }
+};
+
+/// Returns its argument itself, with half of the gradient.
+struct HalveGradient : torch::autograd::Function<HalveGradient> {
+  static at::Tensor forward(AutogradContext*, const at::Tensor& x) { return x; }
+  static variable_list backward(AutogradContext*, variable_list grads) { return {grads[0] * 0.5}; }
+};
+
+/// Hands out a saved argument as a gradient.
+struct ArgumentAsGradient : torch::autograd::Function<ArgumentAsGradient> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x) {
+    ctx->save_for_backward({x});
+    return x.sin();
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list) {
+    return {ctx->get_saved_variables()[0]};
+  }
+};
+
+/// Overwrites one of its tangents with the other.
+struct CopyTangents : torch::autograd::Function<CopyTangents> {
+  static variable_list forward(AutogradContext*, const at::Tensor& a, const at::Tensor& b) {
+    return {a.clone(), b.clone()};
+  }
+  static variable_list backward(AutogradContext*, variable_list grads) {
+    grads[0].copy_(grads[1]);
+    return {grads[0] * 2, grads[1]};
+  }
+};
+
+TEST(AotCustomFunctions, test_custom_autograd) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors { return {AddOneToGradient::apply(in[0]).cos()}; },
+      {leaf({5})});
+}
+
+TEST(AotCustomFunctions, test_input_output_aliase_custom_autograd_function) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors { return {HalveGradient::apply(in[0])}; }, {leaf({2, 2})},
+      {.write_to_outputs = false});
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors { return {HalveGradient::apply(in[0]) * in[0]}; },
+      {leaf({2, 2})});
+}
+
+TEST(AotCustomFunctions, test_grad_inputs_alias_inputs) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors { return {ArgumentAsGradient::apply(in[0]), in[1] * in[0]}; },
+      {leaf({4}), leaf({4})});
+}
+
+TEST(AotCustomFunctions, test_autograd_function_tangent_mutation) {
+  const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
+    const variable_list outs = CopyTangents::apply(in[0], in[1]);
+    return {(outs[0] * 3).sum() + (outs[1] * 5).sum()};
+  };
+  expect_compiled_like_eager(f, {leaf({4}), leaf({4})});
+}
+
+TEST(AotCustomFunctions, test_autograd_function_tangent_mutation_of_outputs) {
+  const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
+    return {CopyTangents::apply(in[0], in[1])};
+  };
+  auto compiled = compile(f, {.fullgraph = true});
+  for (int call = 0; call < 3; ++call) {
+    const Tensors eager_in = {leaf({4}), leaf({4})}, own_in = with_grad(eager_in);
+    const Tensors eager_tangents = {at::randn({4}), at::randn({4})};
+    const Tensors own_tangents = {eager_tangents[0].clone(), eager_tangents[1].clone()};
+    const Tensors eager = torch::autograd::grad(f(eager_in), eager_in, eager_tangents);
+    const Tensors own = torch::autograd::grad(compiled(own_in), own_in, own_tangents);
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(tensor_difference(eager[i], own[i]), "");
+      EXPECT_EQ(tensor_difference(eager_tangents[i], own_tangents[i]), "") << "tangent " << i;
+    }
+  }
+}
+
+TEST(AotCustomFunctions, test_register_hook_in_checkpoint_accumulated_grad) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor y = in[0] * in[1];
+        y.register_hook([](const at::Tensor& grad) { return grad * 2; });
+        return {y.sin() + y};
+      },
+      {leaf({4}), leaf({4})});
+}
+
+}  // namespace
+}  // namespace ahead::conformance

@@ -1,0 +1,156 @@
+#include "conformance/aot_support.h"
+
+namespace ahead::conformance {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// Multiplies, and writes to the second factor in the backward.
+struct WriteToSaved : torch::autograd::Function<WriteToSaved> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& a, const at::Tensor& b) {
+    ctx->saved_data["b"] = b;
+    return a.sin();
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    at::Tensor b = ctx->saved_data["b"].toTensor();
+    {
+      at::NoGradGuard no_grad;
+      b.mul_(2);
+    }
+    return {grads[0] * 3, {}};
+  }
+};
+
+/// Writes to the gradient it is given.
+struct WriteToTangent : torch::autograd::Function<WriteToTangent> {
+  static at::Tensor forward(AutogradContext*, const at::Tensor& a) { return a.clone(); }
+  static variable_list backward(AutogradContext*, variable_list grads) {
+    grads[0].mul_(2);
+    return {grads[0]};
+  }
+};
+
+struct BackwardCase {
+  Tensors leaves;
+  Tensors inputs;
+};
+
+/// Calls, compares, differentiates, compares again, inputs included.
+void expect_same_writes_in_backward(const aot::FlatFunction& f,
+                                    const std::function<BackwardCase()>& make) {
+  auto compiled = compile(f);
+  for (int call = 0; call < 3; ++call) {
+    torch::manual_seed(call);
+    const BackwardCase eager = make();
+    torch::manual_seed(call);
+    const BackwardCase own = make();
+    const Tensors expected = f(eager.inputs), actual = compiled(own.inputs);
+    const auto compare = [&](const char* when) {
+      for (size_t i = 0; i < eager.inputs.size(); ++i) {
+        EXPECT_EQ(tensor_difference(eager.inputs[i].detach(), own.inputs[i].detach()), "")
+            << "input " << i << " " << when;
+      }
+    };
+    compare("after the forward");
+    expected[0].sum().backward();
+    actual[0].sum().backward();
+    compare("after the backward");
+    for (size_t i = 0; i < eager.leaves.size(); ++i) {
+      EXPECT_EQ(tensor_difference(eager.leaves[i].grad(), own.leaves[i].grad()), "");
+    }
+  }
+}
+
+TEST(AotBackwardMutation, test_backward_mutation_data) {
+  const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
+    return {WriteToSaved::apply(in[0], in[1]) * 2};
+  };
+  expect_same_writes_in_backward(f, []() -> BackwardCase {
+    const at::Tensor a = leaf({3}), b = at::randn({3});
+    return {{a}, {a, b}};
+  });
+}
+
+TEST(AotBackwardMutation, test_backward_mutation_on_grad_out) {
+  const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
+    return {WriteToTangent::apply(in[0] * in[1]) * 3};
+  };
+  expect_compiled_like_eager(f, {leaf({3}), leaf({3})});
+}
+
+TEST(AotBackwardMutation, test_backward_mutation_forward_inputs) {
+  const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
+    in[2].mul_(3);
+    return {WriteToSaved::apply(in[0], in[1]) * in[2]};
+  };
+  expect_same_writes_in_backward(f, []() -> BackwardCase {
+    const at::Tensor a = leaf({3}), b = at::randn({3}), c = at::randn({3});
+    return {{a}, {a, b, c}};
+  });
+}
+
+TEST(AotBackwardMutation, test_backward_mutation_forward_inputs_create_graph) {
+  // Eager allows it; a compiled function may refuse, but must not give another number.
+  const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
+    return {WriteToSaved::apply(in[0], in[1])};
+  };
+  auto compiled = compile(f);
+  for (int call = 0; call < 2; ++call) {
+    const at::Tensor a = leaf({3}), b = at::randn({3}), before = b.clone();
+    const at::Tensor out = compiled(Tensors{a, b})[0];
+    const std::string error = error_of([&] {
+      const at::Tensor gradient =
+          torch::autograd::grad({out.sum()}, {a}, {}, /*retain_graph=*/true, /*create_graph=*/true)[0];
+      EXPECT_TRUE(at::equal(gradient, at::full({3}, 3.)));
+      EXPECT_TRUE(at::equal(b, before * 2));
+    });
+    if (!error.empty()) EXPECT_NE(error.find("backward"), std::string::npos) << error;
+  }
+}
+
+/// Sines of a list in place, then a product with what they were.
+aot::FlatFunction foreach_writes() {
+  return [](const Tensors& in) -> Tensors {
+    const at::Tensor intermediate = in[0] * in[1];
+    at::_foreach_mul_({intermediate, in[2]}, 2);
+    const at::Tensor activated = intermediate.exp();
+    return {activated * in[1]};
+  };
+}
+
+TEST(AotBackwardMutation, test_fw_bw_mutation_no_functionalization1) {
+  // Ahead's graphs are always functional; what remains is that everything is as in eager.
+  expect_compiled_like_eager(foreach_writes(), {leaf({3}), leaf({3}), at::randn({3})});
+  const auto compiled = compiled_once(foreach_writes(), {leaf({3}), leaf({3}), at::randn({3})});
+  EXPECT_EQ(output_slots(program(compiled, "partition.forward")).find("MutatedInput 2, Output 0"),
+            0u);
+  EXPECT_EQ(output_slots(program(compiled, "partition.backward")).find("MutatedInput"),
+            std::string::npos);
+}
+
+TEST(AotBackwardMutation, test_fw_bw_mutation_no_functionalization2) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor activation = in[0].sin();
+        activation.mul_(2);
+        const at::Tensor other = activation.clone();
+        other.exp_();
+        return {other * in[0]};
+      },
+      {leaf({3})});
+}
+
+TEST(AotBackwardMutation, test_mutation_of_input_in_fw_and_bw) {
+  const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
+    in[1].mul_(3);
+    return {WriteToSaved::apply(in[0], in[1])};
+  };
+  expect_same_writes_in_backward(f, []() -> BackwardCase {
+    const at::Tensor a = leaf({3}), b = at::randn({3});
+    return {{a}, {a, b}};
+  });
+}
+
+}  // namespace
+}  // namespace ahead::conformance

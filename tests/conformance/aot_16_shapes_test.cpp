@@ -1,0 +1,61 @@
+#include "conformance/aot_support.h"
+
+namespace ahead::conformance {
+namespace {
+
+TEST(AotShapes, test_dynamic_shape_output_not_in_bw_graph) {
+  auto compiled = compile(
+      [](const at::Tensor& x) { return std::make_tuple(x + 1, x.size(0)); }, {.fullgraph = true});
+  const auto [out, size] = compiled(leaf({5}));
+  EXPECT_EQ(size, 5);
+  EXPECT_TRUE(out.requires_grad());
+  const Graph backward = program(compiled, "partition.backward");
+  EXPECT_EQ(input_slots(backward), "Tangent 0");
+  EXPECT_EQ(backward.num_nodes(), 0u);
+}
+
+TEST(AotShapes, test_default_partitioner_saves_symints_not_tensors_for_bw) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        in[0].select(0, 0).masked_fill_(in[1], 0);
+        return {in[0] * 2};
+      },
+      {leaf({2, 3}), at::randn({3}) > 0}, {.non_leaf_inputs = true});
+}
+
+TEST(AotShapes, test_output_op_depending_on_symint) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors { return {in[0].expand(in[0].sizes())}; }, {leaf({5, 3})});
+}
+
+TEST(AotShapes, test_aot_module_simplified_dynamic) {
+  torch::nn::Linear eager(20, 30), own(20, 30);
+  {
+    at::NoGradGuard no_grad;
+    own->weight.copy_(eager->weight);
+    own->bias.copy_(eager->bias);
+  }
+  auto compiled = compile(own, {.fullgraph = true});
+  for (const int64_t batch : {2, 5, 9, 5}) {
+    const at::Tensor x = at::randn({batch, 20});
+    const at::Tensor expected = eager->forward(x), actual = compiled(x);
+    EXPECT_EQ(tensor_difference(expected, actual), "");
+    expected.square().sum().backward();
+    actual.square().sum().backward();
+    EXPECT_EQ(tensor_difference(eager->weight.grad(), own->weight.grad()), "");
+    EXPECT_EQ(tensor_difference(eager->bias.grad(), own->bias.grad()), "");
+  }
+  EXPECT_EQ(compiled.stats().eager_calls, 0u);
+}
+
+TEST(AotShapes, test_compiled_backward_dynamic_shapes) {
+  auto compiled = compile([](const at::Tensor& x) { return x * x; }, {.fullgraph = true});
+  for (const int64_t size : {4, 8, 16}) {
+    const at::Tensor x = leaf({size});
+    compiled(x).sum().backward();
+    EXPECT_TRUE(at::equal(x.grad(), 2 * x.detach()));
+  }
+}
+
+}  // namespace
+}  // namespace ahead::conformance

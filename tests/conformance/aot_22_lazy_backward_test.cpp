@@ -1,0 +1,37 @@
+#include <atomic>
+
+#include "conformance/aot_support.h"
+
+namespace ahead::conformance {
+namespace {
+
+TEST(AotLazyBackward, test_aot_stage2_keeps_aot_config_immutable_for_lazy_backward) {
+  static std::atomic<int> compilations{0};
+  register_backend("conformance.counted", [](const Graph& graph, const std::vector<TensorMeta>&) {
+    ++compilations;
+    auto interpreter = std::make_shared<Interpreter>(graph);
+    return [interpreter](Tensors&& args) { return (*interpreter)(std::move(args)); };
+  });
+  const auto f = [](const at::Tensor& x) { return (x * x).sin(); };
+  auto compiled =
+      compile(f, {.backend = "conformance.counted", .fullgraph = true, .confirm = 0});
+  const at::Tensor x = leaf({4}), y = x.detach().clone().set_requires_grad(true);
+  const at::Tensor out = compiled(x);
+  EXPECT_EQ(compilations, 1) << "the forward";
+  out.sum().backward();
+  EXPECT_EQ(compilations, 2) << "and the backward";
+  compiled(x).sum().backward();
+  EXPECT_EQ(compilations, 2);
+  for (int i = 0; i < 2; ++i) f(y).sum().backward();
+  EXPECT_EQ(tensor_difference(x.grad(), y.grad()), "");
+
+  auto eager = compile(f, {.backend = "conformance.counted",
+                           .fullgraph = true,
+                           .confirm = 0,
+                           .lazy_backward = false});
+  eager(x);
+  EXPECT_EQ(compilations, 4) << "both at once";
+}
+
+}  // namespace
+}  // namespace ahead::conformance

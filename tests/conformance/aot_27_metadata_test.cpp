@@ -1,0 +1,40 @@
+#include <set>
+
+#include "conformance/aot_support.h"
+
+namespace ahead::conformance {
+namespace {
+
+TEST(AotNodeMetadata, test_aot_sequence_nr) {
+  torch::nn::Sequential module(torch::nn::Conv2d(torch::nn::Conv2dOptions(4, 4, 3).padding(1)),
+                               torch::nn::BatchNorm2d(4), torch::nn::ReLU(), torch::nn::Flatten(),
+                               torch::nn::Linear(64, 4));
+  const JointGraph joint = trace_joint(
+      [module](const at::Tensor& x) mutable { return module->forward(x).square().sum(); },
+      leaf({1, 4, 4, 4}));
+  std::set<int64_t> forward, backward;
+  for (const Node& node : joint.nodes()) {
+    if (node.phase == Phase::Forward) {
+      forward.insert(node.sequence);
+    } else {
+      EXPECT_NE(node.provenance, nullptr) << node.op().name();
+      backward.insert(node.sequence);
+    }
+  }
+  EXPECT_GE(backward.size(), 5u);
+  for (const int64_t sequence : backward) EXPECT_EQ(forward.count(sequence), 1u) << sequence;
+
+  // Each backward node belongs to the forward operator whose gradient it is.
+  const auto sequence_of = [&](const std::string& op) {
+    for (const Node& node : joint.nodes()) {
+      if (node.op().name() == op) return node.sequence;
+    }
+    ADD_FAILURE() << op;
+    return int64_t{-1};
+  };
+  EXPECT_EQ(sequence_of("aten.convolution"), sequence_of("aten.convolution_backward"));
+  EXPECT_EQ(sequence_of("aten.relu"), sequence_of("aten.threshold_backward"));
+}
+
+}  // namespace
+}  // namespace ahead::conformance
