@@ -85,8 +85,8 @@ Tensor im2col(const Tensor& self, IntArrayRef kernel, IntArrayRef dilation, IntA
                                  padding[0], padding[1], stride[0], stride[1]);
   int64_t windows = 1;
   for (int64_t i = 0; i < 2; ++i) {
-    windows *= at::native::sliding_window_count(self.size(self.dim() - 2 + i), padding[i],
-                                                dilation[i], kernel[i], stride[i]);
+    const int64_t reach = dilation[i] * (kernel[i] - 1) + 1;
+    windows *= (self.size(self.dim() - 2 + i) + 2 * padding[i] - reach) / stride[i] + 1;
   }
   Dims sizes(self.sizes().slice(0, self.dim() - 2));
   sizes.back() *= kernel[0] * kernel[1];
