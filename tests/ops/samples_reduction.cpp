@@ -225,7 +225,7 @@ void add_norms(SampleTable& table) {
     table.op("aten.norm")
         .sample(name + " all", {f32(2, 3)}, [p](const at::Tensor& x) { return at::norm(x, p); })
         .sample(name + " dims", {f32(2, 3, 4)}, [p](const at::Tensor& x) {
-          return at::norm(x, p, {0, 2}, true);
+          return at::norm(x, p, std::vector<int64_t>{0, 2}, true);
         });
     table.op("aten.linalg_vector_norm")
         .sample(name + " all", {f32(2, 3)},
