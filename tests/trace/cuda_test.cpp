@@ -48,4 +48,24 @@ TEST(Cuda, FactoriesOnTheEnginesDeviceThread) {
   });
 }
 
+TEST(Cuda, BatchNormUpdatesItsStatisticsLikeEager) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "this machine has no CUDA device";
+  for (const bool cudnn : {true, false}) {
+    expect_like_eager([=] {
+      torch::manual_seed(0);
+      const auto parameter = [](double value) { return torch::full({3}, value).cuda(); };
+      const Tensors captured = {parameter(2).requires_grad_(), parameter(1).requires_grad_(),
+                                parameter(0), parameter(1)};
+      return Scene{[=](const Tensors& in) {
+                     const Tensor y = at::batch_norm(in[0], captured[0], captured[1], captured[2],
+                                                     captured[3], true, 0.1, 1e-5, cudnn);
+                     return Tensors{y.relu().square().mean()};
+                   },
+                   {torch::randn({4, 3, 8, 8}).cuda().requires_grad_()},
+                   captured,
+                   {}};
+    });
+  }
+}
+
 }  // namespace
