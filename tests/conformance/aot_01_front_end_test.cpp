@@ -1,6 +1,7 @@
 #include <atomic>
 
 #include "conformance/aot_support.h"
+#include "models/models.h"
 
 namespace ahead::conformance {
 namespace {
@@ -138,6 +139,19 @@ TEST(AotFrontEnd, test_nnc_passthrough) {
   const Dictionary out = compiled(inputs);
   EXPECT_TRUE(at::equal(out.at("a"), inputs.at("a") * 2));
   EXPECT_TRUE(out.at("b").is_same(inputs.at("b")));
+}
+
+TEST(AotFrontEnd, test_resnet18_backward_trace) {
+  torch::manual_seed(1);
+  models::ResNet net(/*depth=*/4, /*channels=*/8, /*classes=*/5);
+  net->eval();
+  auto compiled = compile(net, {.fullgraph = true});
+  const at::Tensor images = at::randn({2, 3, 8, 8}), targets = at::randint(5, {2});
+  const Tensors expected = grad({net->forward(images, targets)}, net->parameters());
+  const Tensors actual = grad({compiled(images, targets)}, net->parameters());
+  ASSERT_EQ(expected.size(), actual.size());
+  for (size_t i = 0; i < expected.size(); ++i)
+    EXPECT_EQ(tensor_difference(expected[i], actual[i]), "") << "parameter " << i;
 }
 
 TEST(AotFrontEnd, test_input_mutation_simple_with_none_and_nontensor) {
