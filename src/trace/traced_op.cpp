@@ -81,8 +81,9 @@ std::unique_ptr<TracedOp> describe(const c10::OperatorHandle& handle) {
 }  // namespace
 
 TracedOp& traced_op(const c10::OperatorHandle& handle) {
-  thread_local std::unordered_map<c10::OperatorHandle, std::unique_ptr<TracedOp>> known;
-  auto& entry = known[handle];
+  // Not by handle: another operator may be registered at the address of one that was removed.
+  thread_local std::unordered_map<const Operator*, std::unique_ptr<TracedOp>> known;
+  auto& entry = known[&Operator::of(handle)];
   if (entry == nullptr) entry = describe(handle);
   return *entry;
 }

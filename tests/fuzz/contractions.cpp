@@ -128,6 +128,7 @@ Family reduction_family() {
   f.add(whole_floating, FUZZ_VALUE(at::mean(t[0])));
   f.add(whole_floating, FUZZ_VALUE(at::amax(t[0])));
   f.add(whole_floating, FUZZ_VALUE(at::max(t[0])));
+  f.add(whole_floating, FUZZ_VALUE(at::min(t[0])));
   f.add(whole_floating, FUZZ_VALUE(at::norm(t[0] + 1)));
   f.add(whole_floating, FUZZ_VALUE(at::var(t[0], false)));
   f.add(whole, FUZZ_VALUE(at::any(t[0])));
@@ -151,6 +152,7 @@ Family reduction_family() {
   f.add(along(any), FUZZ_VALUE(at::all(t[0], n[0], n[1])));
   f.add(along(any), FUZZ_VALUE(at::count_nonzero(t[0], at::IntArrayRef{n[0]})));
   f.add(along(numeric), FUZZ_VALUE(at::cumsum(t[0], n[0])));
+  f.add(along(numeric), FUZZ_VALUE(at::cumprod(t[0], n[0])));
   f.add(along(floating), FUZZ_VALUE(at::logcumsumexp(t[0], n[0])));
   f.add(along(floating), FUZZ_VALUE(at::cummax(t[0], n[0])));
   f.add(along(floating), FUZZ_VALUE(at::linalg_vector_norm(t[0] + 1, 2, n[0], n[1])));

@@ -29,7 +29,9 @@ Placement place(const Input& input) {
     result.strides[dim] = stride;
     stride *= std::max<int64_t>(input.sizes[dim], 1);
   }
-  if (input.layout == Layout::Offset || input.layout == Layout::Gapped) result.offset = 3;
+  if (input.layout == Layout::Gapped) result.offset = 3;
+  // Aligned as new memory is: how eager rounds matrix products depends on it.
+  if (input.layout == Layout::Offset) result.offset = 32;
   result.length = result.offset + stride + 1;
   return result;
 }

@@ -116,6 +116,7 @@ Family shaping_family() {
   f.add(repeated, FUZZ_VALUE(at::tile(t[0], dims)));
   f.add(one_dim, FUZZ_VALUE(at::repeat_interleave(t[0], 2, n[0])));
   f.add(matrix, FUZZ_VALUE(at::triu(t[0], n[0])));
+  f.add(matrix, FUZZ_VALUE(at::tril(t[0], n[0])));
   f.add(whole, FUZZ_VALUE(at::diag_embed(t[0])));
   f.add(padded, FUZZ_VALUE(at::constant_pad_nd(t[0], dims, 1)));
   f.add(whole, FUZZ_VALUE(at::zeros_like(t[0])));

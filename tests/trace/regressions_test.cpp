@@ -293,3 +293,36 @@ TEST(TraceRegressions, GradientByArgumentThatIsCapturedToo) {
   for (const Tensor& result : ahead::interpret(graph, {x}))
     EXPECT_TRUE(at::equal(result, at::full({3}, 4.0)));
 }
+
+TEST(TraceRegressions, RefusesToReshapeWhatIsAddressed) {
+  const auto function = [](const Tensors& in) -> Tensors {
+    in[0].unsqueeze_(-1);
+    return {in[0].as_strided({1}, {1})};
+  };
+  EXPECT_THROW(ahead::trace(function, {at::zeros({2})}), ahead::Unsupported);
+}
+
+TEST(TraceRegressions, OperatorRegisteredWhereAnotherWas) {
+  const auto recorded = [](const char* schema, const char* name, auto kernel, auto call) {
+    torch::Library library(torch::Library::DEF, "ahead_reuse", std::nullopt, __FILE__, __LINE__);
+    library.def(schema);
+    library.impl(name, torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, kernel));
+    const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow(
+        ("ahead_reuse::" + std::string(name)).c_str(), "");
+    return ahead::trace([&](const Tensors& in) { return Tensors{call(handle, in[0])}; },
+                        {at::zeros({2})})
+        .str();
+  };
+  const auto one = [](const Tensor& x) { return x.clone(); };
+  const auto two = [](const Tensor& x, const Tensor& y) { return at::cat({x, y}); };
+  const std::string first =
+      recorded("one(Tensor x) -> Tensor", "one", one, [](const auto& handle, const Tensor& x) {
+        return handle.template typed<Tensor(const Tensor&)>().call(x);
+      });
+  const std::string second = recorded(
+      "two(Tensor x, Tensor y) -> Tensor", "two", two, [](const auto& handle, const Tensor& x) {
+        return handle.template typed<Tensor(const Tensor&, const Tensor&)>().call(x, x);
+      });
+  EXPECT_NE(first.find("ahead_reuse.one"), std::string::npos) << first;
+  EXPECT_NE(second.find("ahead_reuse.two"), std::string::npos) << second;
+}
