@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "models/models.h"
+#include "models/progress.h"
 #include "models/timing.h"
 #include "report.h"
 
@@ -20,6 +21,7 @@ namespace {
 
 using ahead::Slot;
 using at::Tensor;
+using models::Progress;
 using models::Workload;
 
 /// Runs the model's code once without computing anything, forward and backward, and returns what it

@@ -1,19 +1,6 @@
 #include "report.h"
 
-#include <unistd.h>
-
 #include <cstdio>
-
-Progress::Progress() : is_terminal_(isatty(STDERR_FILENO) != 0) {}
-
-Progress::~Progress() {
-  if (is_terminal_) std::fputs("\r\033[K", stderr);
-}
-
-void Progress::stage(const std::string& text) {
-  std::fprintf(stderr, is_terminal_ ? "\r\033[K%s" : "%s\n", text.c_str());
-  std::fflush(stderr);
-}
 
 void print_table(const std::vector<Row>& rows) {
   std::printf("                      trace     difference to eager      step, median (ms)\n");

@@ -3,22 +3,7 @@
 #include <string>
 #include <vector>
 
-/// Says on stderr what the program is doing: in one line that changes where stderr is a terminal,
-/// in a line for each stage elsewhere.
-class Progress {
- public:
-  Progress();
-  ~Progress();
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
-
-  void stage(const std::string& text);
-
- private:
-  bool is_terminal_;
-};
-
-/// What the demo found out about one model.
+/// What the lesson found out about one model.
 struct Row {
   std::string model;
   size_t nodes = 0;

@@ -49,10 +49,14 @@ GptImpl::GptImpl(GptOptions options) {
       torch::nn::Linear(torch::nn::LinearOptions(options.width, options.vocabulary).bias(false)));
 }
 
-Tensor GptImpl::forward(const Tensor& tokens, const Tensor& targets) {
+Tensor GptImpl::logits(const Tensor& tokens) {
   Tensor x = embedding(tokens) + positions;
   for (const auto& block : *blocks) x = block->as<GptBlock>()->forward(x);
-  return F::cross_entropy(head(norm(x)).flatten(0, 1), targets.flatten());
+  return head(norm(x));
+}
+
+Tensor GptImpl::forward(const Tensor& tokens, const Tensor& targets) {
+  return F::cross_entropy(logits(tokens).flatten(0, 1), targets.flatten());
 }
 
 ResBlockImpl::ResBlockImpl(int64_t channels) {

@@ -32,6 +32,8 @@ TORCH_MODULE(GptBlock);
 struct GptImpl : torch::nn::Module {
   explicit GptImpl(GptOptions options = {});
   torch::Tensor forward(const torch::Tensor& tokens, const torch::Tensor& targets);
+  /// What the model expects after each token; as many tokens as the context has.
+  torch::Tensor logits(const torch::Tensor& tokens);
   torch::nn::Embedding embedding{nullptr};
   torch::Tensor positions;
   torch::nn::ModuleList blocks;
@@ -88,7 +90,7 @@ Workload gpt_workload(GptOptions options = {});
 Workload resnet_workload();
 Workload lstm_workload();
 Workload pinn_workload();
-/// The models of the demo, in its order: mlp, gpt12, resnet8, lstm, pinn.
+/// The models of the first lesson, in its order: mlp, gpt12, resnet8, lstm, pinn.
 std::vector<Workload> workloads();
 
 /// A training step without the update, as eager LibTorch runs it: forgets the gradients of the step
