@@ -1,0 +1,74 @@
+// Compiles a module and trains it beside its eager twin: optimisers, buffers, dropout, train() and
+// eval() go on as before.
+
+#include <ahead/ahead.h>
+
+#include "models/checks.h"
+#include "models/models.h"
+
+namespace {
+
+using at::Tensor;
+
+torch::nn::Sequential make_net() {
+  torch::manual_seed(1);
+  return torch::nn::Sequential(torch::nn::Linear(8, 32), torch::nn::BatchNorm1d(32),
+                               torch::nn::SiLU(), torch::nn::Dropout(0.2),
+                               torch::nn::Linear(32, 1));
+}
+
+/// One step of training. `forward` is the module, compiled or not.
+template <class Forward>
+double step(Forward& forward, torch::optim::Optimizer& optimizer, const Tensor& x, int seed) {
+  torch::manual_seed(seed);  // dropout draws the same numbers in both
+  optimizer.zero_grad();
+  Tensor loss = (forward(x) - x.sum(1, /*keepdim=*/true)).square().mean();
+  loss.backward();
+  optimizer.step();
+  return loss.item<double>();
+}
+
+bool equal(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const Tensor& one, const Tensor& other) { return one.equal(other); });
+}
+
+}  // namespace
+
+int main() {
+  models::Checks check;
+  torch::nn::Sequential eager_net = make_net(), net = make_net();
+  torch::optim::AdamW eager_optimizer(eager_net->parameters(), 1e-2);
+  torch::optim::AdamW optimizer(net->parameters(), 1e-2);
+
+  // The module stays what it is: the optimiser steps its parameters, and you can save or print it.
+  auto compiled = ahead::compile(net, {.fullgraph = true});
+  auto eager = [&](const Tensor& x) { return eager_net->forward(x); };
+
+  bool losses_agree = true;
+  for (int i = 0; i < 50; ++i) {
+    Tensor x = torch::randn({16, 8});
+    const double expected = step(eager, eager_optimizer, x, i);
+    const double loss = step(compiled, optimizer, x, i);
+    losses_agree = losses_agree && loss == expected;
+    if (i % 10 == 0) std::printf("       step %2d  loss %.6f  eager %.6f\n", i, loss, expected);
+  }
+  check(losses_agree, "50 losses are eager's");
+  check(equal(net->parameters(), eager_net->parameters()), "so are the parameters");
+  check(equal(net->buffers(), eager_net->buffers()), "so are batch normalisation's statistics");
+
+  // train() and eval() decide the program, as do grad mode and the sizes of the arguments.
+  net->eval();
+  eager_net->eval();
+  torch::NoGradGuard no_grad;
+  Tensor x = torch::randn({5, 8});
+  std::printf("       %s\n", compiled.explain(x).c_str());
+  check(compiled(x).equal(eager(x)), "after eval(), too");
+  net->train();
+  eager_net->train();
+  torch::manual_seed(9);
+  Tensor expected = eager(x);
+  torch::manual_seed(9);
+  check(compiled(x).equal(expected), "and after train() again");
+  return check.exit_code();
+}

@@ -1,0 +1,43 @@
+// Writes a backend: a function that gets a graph and returns something that runs it. Ahead does the
+// rest (gradients, mutations, views, guards), so that a compiler author starts with walk.cpp.
+
+#include <ahead/ahead.h>
+
+#include "models/checks.h"
+#include "models/models.h"
+#include "walk.h"
+
+using at::Tensor;
+
+int main() {
+  models::Checks check;
+  ahead::register_backend("walk", walk);
+
+  // Forward and backward of a model, each a graph of its own.
+  models::Workload mlp = models::mlp_workload();
+  auto compiled = ahead::compile(mlp.loss, {.backend = "walk", .fullgraph = true});
+  for (int call = 0; call < 2; ++call) {
+    Tensor expected = models::eager_step(mlp);
+    std::vector<Tensor> expected_gradients;
+    for (Tensor& parameter : mlp.parameters) {
+      expected_gradients.push_back(parameter.grad());
+      parameter.mutable_grad().reset();
+    }
+    Tensor loss = compiled(mlp.inputs)[0];
+    loss.backward();
+    bool same = loss.equal(expected);
+    for (size_t i = 0; i < mlp.parameters.size(); ++i) {
+      same = same && mlp.parameters[i].grad().equal(expected_gradients[i]);
+    }
+    check(same, "the walker gives eager's loss and gradients");
+  }
+
+  // Or without a name, each graph with a compiler of its own; empty ones interpret.
+  auto product = [](const std::vector<Tensor>& in) {
+    return std::vector<Tensor>{in[0].sin() * in[1]};
+  };
+  auto inference = ahead::aot::function(product, {.inference = walk});
+  Tensor x = torch::randn({4}), y = torch::randn({4});
+  check(inference(std::vector<Tensor>{x, y})[0].equal(product({x, y})[0]), "aot::function, too");
+  return check.exit_code();
+}

@@ -1,0 +1,72 @@
+// Looks into a compiled function: the program of every stage, why a call does or does not fit, and
+// what has happened so far.
+
+#include <ahead/ahead.h>
+
+#include "models/checks.h"
+#include "models/models.h"
+
+namespace {
+
+using at::Tensor;
+
+Tensor f(const Tensor& x, const Tensor& w) {
+  Tensor y = x.matmul(w).t().t();  // the views cancel out
+  return (y.sigmoid() * y.sigmoid()).sum() * 1.0;
+}
+
+const ahead::Graph* find(const std::vector<ahead::Program>& programs, const std::string& name) {
+  for (const ahead::Program& program : programs) {
+    if (program.name == name) return program.graph.get();
+  }
+  return nullptr;
+}
+
+void print(const ahead::CompileStats& stats) {
+  std::printf("%llu traces, %llu recompiles, %llu calls from the cache, %.2f ms traced\n",
+              static_cast<unsigned long long>(stats.traces),
+              static_cast<unsigned long long>(stats.recompiles),
+              static_cast<unsigned long long>(stats.cache_hits), 1e3 * stats.trace_seconds);
+}
+
+}  // namespace
+
+int main() {
+  models::Checks check;
+  torch::manual_seed(0);
+  auto compiled = ahead::compile(f, {.fullgraph = true});
+  Tensor x = torch::randn({4, 3}), w = torch::randn({3, 2}).requires_grad_();
+  std::printf("%s\n", compiled.explain(x, w).c_str());
+  Tensor y = compiled(x, w);
+  check(y.equal(f(x, w)), "the result is eager's");
+  Tensor gradient = torch::autograd::grad({y}, {w})[0];
+  check(gradient.equal(torch::autograd::grad({f(x, w)}, {w})[0]), "the gradient is eager's");
+
+  // The graph that was traced, its two halves, and what each pass that changed something left.
+  const std::vector<ahead::Program> programs = compiled.programs();
+  std::printf("\n%-40s  %5s  %8s\n", "program", "nodes", "ms");
+  for (const ahead::Program& program : programs) {
+    std::printf("%-40s  %5zu  %8.3f\n", program.name.c_str(), program.graph->num_nodes(),
+                1e3 * program.seconds);
+  }
+  const ahead::Graph* traced = find(programs, "trace");
+  const ahead::Graph* backward = find(programs, "partition.backward");
+  check(traced != nullptr && backward != nullptr, "there are the joint graph and its halves");
+  std::printf("\nThe function and its gradient, as traced:\n%s\n", traced->str().c_str());
+  std::printf("The last program:\n%s\n", programs.back().str().c_str());
+
+  // Programs are text that can be read back and run: here the joint graph, by the interpreter.
+  ahead::Graph parsed = ahead::Graph::parse(traced->str());
+  check(parsed.hash() == traced->hash(), "the text reads back as the same program");
+  std::vector<Tensor> results = ahead::interpret(parsed, {x, w, torch::ones({})});
+  check(results[0].equal(y) && results[1].equal(gradient), "and it gives the same numbers");
+
+  // Another size does not fit. explain() says why; the call compiles a second program.
+  Tensor longer = torch::randn({5, 3});
+  std::printf("\n%s\n", compiled.explain(longer, w).c_str());
+  check(compiled(longer, w).equal(f(longer, w)), "another size is compiled anew");
+  std::printf("%s\n", compiled.explain(longer, w).c_str());
+  check(compiled.stats().recompiles == 1, "which the counts tell");
+  print(compiled.stats());
+  return check.exit_code();
+}

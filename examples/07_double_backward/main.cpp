@@ -1,0 +1,94 @@
+// Derivatives of derivatives, taken outside the compiled function or inside it: a gradient penalty,
+// a network that solves a differential equation, and forces as derivatives of an energy.
+
+#include <ahead/ahead.h>
+
+#include "models/checks.h"
+#include "models/models.h"
+
+namespace {
+
+using at::Tensor;
+using torch::autograd::grad;
+using Tensors = std::vector<Tensor>;
+
+/// The derivative of a sum, with a history of its own.
+Tensor derivative(const Tensor& y, const Tensor& x) {
+  return grad({y.sum()}, {x}, {}, /*retain_graph=*/true, /*create_graph=*/true)[0];
+}
+
+/// A critic should have slope one everywhere.
+template <class Critic>
+Tensor penalty(Critic& critic, const Tensor& x) {
+  return (derivative(critic(x), x).norm(2, 1) - 1).square().mean();
+}
+
+/// u'' = -sin, as models::Pinn has it: two derivatives in the loss, a third in its gradient.
+template <class Network>
+Tensor residual(Network& u, const Tensor& x) {
+  return (derivative(derivative(u(x), x), x) + x.sin()).square().mean();
+}
+
+/// Atoms that attract each other, as far as two parameters say so.
+Tensor energy(const Tensor& atoms, const Tensor& depth, const Tensor& width) {
+  Tensor distances = (atoms.unsqueeze(0) - atoms.unsqueeze(1)).square().sum(2);
+  return -(depth * torch::exp(-distances / width)).sum();
+}
+
+template <class Energy>
+Tensor force_error(Energy& e, const Tensor& atoms, const Tensor& depth, const Tensor& width) {
+  const Tensor forces = -derivative(e(atoms, depth, width), atoms);
+  return forces.square().mean();
+}
+
+/// The gradients of a loss; undefined where it does not depend on a tensor.
+Tensors gradients(const Tensor& loss, const Tensors& tensors) {
+  return grad({loss}, tensors, {}, /*retain_graph=*/{}, /*create_graph=*/{}, /*allow_unused=*/true);
+}
+
+/// Equal to the bit, or as close as sums are that were added up in another order.
+bool same(const Tensors& a, const Tensors& b, bool to_the_bit) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](const Tensor& x, const Tensor& y) {
+    if (!x.defined() || !y.defined()) return x.defined() == y.defined();
+    return to_the_bit ? x.equal(y) : torch::allclose(x, y, 1e-4, 1e-6);
+  });
+}
+
+}  // namespace
+
+int main() {
+  models::Checks check;
+  torch::manual_seed(0);
+  const ahead::Options strict{.fullgraph = true};
+  models::Pinn net;
+  const Tensors parameters = net->parameters();
+  auto eager = [&](const Tensor& x) { return net->forward(x); };
+  auto compiled = ahead::compile(net, strict);
+
+  // Only the network is compiled. Its backward is differentiated again, to any order.
+  Tensor x = torch::linspace(-3, 3, 64).unsqueeze(1).requires_grad_();
+  check(derivative(compiled(x), x).equal(derivative(eager(x), x)), "slopes are eager's to the bit");
+  check(same(gradients(penalty(compiled, x), parameters), gradients(penalty(eager, x), parameters),
+             /*to_the_bit=*/false),
+        "gradient penalty: gradients are eager's");
+  const Tensors expected = gradients(residual(eager, x), parameters);
+  check(same(gradients(residual(compiled, x), parameters), expected, /*to_the_bit=*/false),
+        "differential equation: third derivatives are eager's");
+
+  // The whole loss is compiled, derivatives and all. Now sums are added up in eager's order.
+  auto whole = ahead::compile([&](const Tensor& in) { return residual(eager, in); }, strict);
+  check(same(gradients(whole(x), parameters), expected, /*to_the_bit=*/true),
+        "compiled as a whole: third derivatives to the bit");
+
+  // Molecular dynamics: forces from an energy, fitted through their own derivative.
+  Tensor atoms = torch::randn({12, 3}).requires_grad_();
+  Tensor depth = torch::tensor(1.5).requires_grad_(), width = torch::tensor(2.0).requires_grad_();
+  auto compiled_energy = ahead::compile(energy, strict);
+  Tensor forces = derivative(compiled_energy(atoms, depth, width), atoms);
+  check(forces.equal(derivative(energy(atoms, depth, width), atoms)), "forces are eager's");
+  const Tensors fitted{depth, width};
+  check(same(gradients(force_error(compiled_energy, atoms, depth, width), fitted),
+             gradients(force_error(energy, atoms, depth, width), fitted), /*to_the_bit=*/false),
+        "so is how they depend on the parameters");
+  return check.exit_code();
+}
