@@ -99,8 +99,9 @@ def measure(build, rounds, seconds, environment):
             for field in ("eager_ms", "graph_ms", "ratio"):
                 samples[f"{name}/{field}"].append(entry[field])
         say(f"round {number} of {rounds}: graphs")
-        for name, entry in run_benchmark(build, "bench_ir", "", seconds / 4, environment).items():
-            samples["ir/" + name].append(entry["min_ms"])
+        for program in ("bench_ir", "bench_partition"):
+            for name, entry in run_benchmark(build, program, "", seconds / 4, environment).items():
+                samples["ir/" + name].append(entry["min_ms"])
     peer.close()
     say("")
     return samples

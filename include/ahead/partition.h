@@ -60,6 +60,9 @@ struct AHEAD_API PartitionedGraphs {
 
   /// The sum of SavedValue::bytes.
   int64_t saved_bytes() const;
+  /// The most memory in use at a time while `forward` or `backward` runs, as ahead::peak_bytes
+  /// counts it; saved inputs count for nothing, since the caller has them.
+  int64_t peak_bytes() const;
   /// A line for each decision, with its reason.
   std::string explain() const;
 };
@@ -72,5 +75,33 @@ using PartitionFunction = std::function<PartitionedGraphs(const JointGraph&)>;
 ///
 /// Throws Unsupported if an output that belongs to the forward depends on a tangent.
 AHEAD_API PartitionedGraphs partition_default(const JointGraph& joint);
+
+struct PartitionOptions {
+  /// How much may be saved, as a share of what partition_default saves, from 0 to 1. Where that
+  /// cannot be reached, as little is saved as can be.
+  double memory_budget = 1.0;
+  /// Positions among the joint graph's inputs of tensors that stay alive anyway, such as
+  /// parameters that are arguments. Saving them is free; so is saving captured tensors.
+  std::vector<int64_t> static_inputs;
+  /// Whether operators outside `aten` may run twice.
+  bool recompute_custom_operators = false;
+  /// After so many cheap operators in a row, one counts as expensive.
+  int32_t longest_chain = 100;
+};
+
+/// Saves the fewest bytes: what is cheap to compute is computed again in the backward where that
+/// saves memory, just before its first use. With a budget below 1, expensive operators run again as
+/// well, chosen so that they cost the least time.
+///
+/// Never runs anything random, effectful, collective or custom twice. Never saves more bytes than
+/// partition_default, nor has a higher peak; a smaller budget never gives more of either. Throws
+/// what partition_default throws, and UserError for a budget outside of 0 to 1.
+AHEAD_API PartitionedGraphs partition_min_cut(const JointGraph& joint,
+                                              const PartitionOptions& options = {});
+
+/// The most memory in use at a time when the graph's nodes run in order and each tensor is freed
+/// after its last use. Views take no memory. Inputs that the graph is given for good (saved values,
+/// tangents) count until their last use, others not at all; outputs count to the end.
+AHEAD_API int64_t peak_bytes(const Graph& graph);
 
 }  // namespace ahead

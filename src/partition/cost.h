@@ -4,9 +4,16 @@
 
 #include "ahead/graph.h"
 
+/// What values and calls cost. Estimates, but the same on every machine.
 namespace ahead::partition {
 
 /// The memory from a tensor's first element to its last, in bytes.
 int64_t storage_bytes(const TensorMeta& meta);
+
+/// How many floating point operations the call takes; 0 if memory is what limits it.
+double flops(const Node& node);
+
+/// How long the call takes, in units of the time it takes to move one byte.
+double runtime(const Node& node);
 
 }  // namespace ahead::partition

@@ -1,31 +1,35 @@
+#include "partition/default_partition.h"
 #include "ahead/partition.h"
-#include "ops/facts.h"
-#include "ops/node_facts.h"
-#include "partition/extract.h"
+#include "partition/recompute_rules.h"
 
 namespace ahead {
 namespace partition {
 namespace {
 
-Verdict judge(const Node& node, const Role& role) {
-  if (ops::is_ordered(node)) return {false, ops::facts(node.op()).recompute_reason};
-  if (ops::is_view(node)) return {true, ops::facts(node.op()).recompute_reason};
-  if (node.has(Tag::MustRecompute)) return {true, "tagged must_recompute"};
+Verdict judge(const Node& node, const Role& role, const Ruling& ruling) {
+  if (ruling.again == Again::View || ruling.again == Again::Must) return {true, ruling.reason};
   if (node.phase == Phase::Backward && !role.in_forward) return {true, "of the backward phase"};
+  if (ruling.again == Again::Never) return {false, ruling.reason};
   return {false, "the backward takes it, and computes nothing again"};
 }
 
 }  // namespace
+
+std::vector<Verdict> default_verdicts(const JointFacts& joint, const std::vector<Ruling>& rulings) {
+  std::vector<Verdict> verdicts;
+  verdicts.reserve(joint.nodes.size());
+  for (size_t i = 0; i < joint.nodes.size(); ++i)
+    verdicts.push_back(judge(*joint.nodes[i], joint.roles[i], rulings[i]));
+  return verdicts;
+}
+
 }  // namespace partition
 
 PartitionedGraphs partition_default(const JointGraph& joint) {
   using namespace partition;  // NOLINT(google-build-using-namespace): the folder's own
   const JointFacts facts(joint);
-  std::vector<Verdict> verdicts;
-  verdicts.reserve(facts.nodes.size());
-  for (size_t i = 0; i < facts.nodes.size(); ++i)
-    verdicts.push_back(judge(*facts.nodes[i], facts.roles[i]));
-  return extract(facts, verdicts, find_static_inputs(joint, {}));
+  const auto verdicts = default_verdicts(facts, apply_recompute_rules(facts, {}));
+  return extract(facts, verdicts, find_static_inputs(joint, {}), Explain::Yes);
 }
 
 }  // namespace ahead

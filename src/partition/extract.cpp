@@ -1,14 +1,16 @@
 #include "partition/extract.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "ahead/errors.h"
 #include "ir/copy.h"
+#include "ir/layout_copy.h"
 #include "ir/names.h"
 #include "ir/printer.h"
+#include "ops/facts.h"
 #include "ops/node_facts.h"
 #include "partition/cost.h"
-#include "partition/layout_copy.h"
 
 namespace ahead::partition {
 namespace {
@@ -41,13 +43,14 @@ constexpr const char* because_overwritten = "copied: the memory it is in is over
 class Extractor {
  public:
   Extractor(const JointFacts& joint, const std::vector<Verdict>& verdicts,
-            const std::vector<bool>& is_static)
+            const std::vector<bool>& is_static, Explain explain)
       : joint_(joint),
         verdicts_(verdicts),
         is_static_(is_static),
         forward_inputs_(renumber(joint.graph.inputs(), [](auto& i) { return !is_tangent(i); })),
-        forward_outputs_(renumber(joint.graph.outputs(), is_forward_output)),
-        printer_(joint.graph) {}
+        forward_outputs_(renumber(joint.graph.outputs(), is_forward_output)) {
+    if (explain == Explain::Yes) printer_.emplace(joint.graph);
+  }
 
   PartitionedGraphs run() {
     choose_backward_nodes();
@@ -113,8 +116,9 @@ class Extractor {
   }
 
   void decide(const Node& node, bool saved, const char* reason) {
+    if (!printer_) return;
     PartitionDecision decision{"", saved, 0, reason};
-    printer_.append_node(decision.node, node);
+    printer_->append_node(decision.node, node);
     for (const Value* result : node.results()) {
       if (result != nullptr && needed_in_backward_[result->id()])
         decision.bytes += storage_bytes(result->meta);
@@ -275,8 +279,8 @@ class Extractor {
   const std::vector<bool>& is_static_;
   /// From positions in the joint graph to positions in the forward graph.
   const std::vector<int32_t> forward_inputs_, forward_outputs_;
-  const Printer printer_;
-  Marks needed_in_backward_;  ///< by Value::id()
+  std::optional<Printer> printer_;  ///< where decisions are wanted
+  Marks needed_in_backward_;        ///< by Value::id()
   std::vector<bool> in_backward_, in_forward_, emitted_;
   std::vector<const Value*> saved_;
   std::vector<bool> visible_;  ///< what shares memory with inputs or outputs; by Aliasing::group()
@@ -306,23 +310,40 @@ JointFacts::JointFacts(const Graph& joint)
       producer[result->id()] = static_cast<int32_t>(i);
       overwritten[result->id()] = overwritten_group[aliasing.group(result)];
     }
-    if (!ops::reads_storage(*nodes[i])) continue;
-    nodes[i]->for_each_operand([&](const Value* operand) {
-      if (overwritten[operand->id()]) roles[i].never_in_backward = true;
+    if (ops::reads_storage(*nodes[i])) {
+      nodes[i]->for_each_operand([&](const Value* operand) {
+        if (overwritten[operand->id()]) roles[i].never_in_backward = true;
+      });
+    }
+    if (roles[i].in_backward) mark_written(*nodes[i]);
+  }
+}
+
+void JointFacts::mark_written(const Node& node) {
+  for (uint8_t index : ops::facts(node.op()).writes) {
+    node.args()[index].for_each_value([&](const Value* value) {
+      const int32_t made_by = producer[value->id()];
+      if (made_by >= 0) roles[static_cast<size_t>(made_by)].written_in_backward = true;
     });
   }
 }
 
 PartitionedGraphs extract(const JointFacts& joint, const std::vector<Verdict>& verdicts,
-                          const std::vector<bool>& is_static) {
-  return Extractor(joint, verdicts, is_static).run();
+                          const std::vector<bool>& is_static, Explain explain) {
+  return Extractor(joint, verdicts, is_static, explain).run();
 }
 
 std::vector<bool> find_static_inputs(const Graph& joint, const std::vector<int64_t>& positions) {
   std::vector<bool> is_static(joint.inputs().size());
   for (size_t i = 0; i < is_static.size(); ++i)
     is_static[i] = joint.inputs()[i].slot.kind == Slot::Kind::Captured;
-  for (int64_t position : positions) is_static.at(static_cast<size_t>(position)) = true;
+  for (int64_t position : positions) {
+    if (position < 0 || static_cast<size_t>(position) >= is_static.size()) {
+      throw UserError("partition", "static input " + std::to_string(position) + ": the graph has " +
+                                       std::to_string(is_static.size()) + " inputs.");
+    }
+    is_static[static_cast<size_t>(position)] = true;
+  }
   return is_static;
 }
 

@@ -23,6 +23,9 @@ struct JointFacts {
   std::vector<bool> overwritten;
   /// The position of the node that makes the value, or -1 for inputs; by Value::id().
   std::vector<int32_t> producer;
+
+ private:
+  void mark_written(const Node& node);
 };
 
 /// What a partitioner decided about one node.
@@ -34,9 +37,10 @@ struct Verdict {
 
 /// Cuts a joint graph in two along the verdicts, which are in the order of the nodes. A node that
 /// must be in one half is put there whatever its verdict. `is_static` says of each input of the
-/// joint graph whether saving it is free.
+/// joint graph whether saving it is free. Without `Explain::Yes`, the decisions are left out.
+enum class Explain : uint8_t { No, Yes };
 PartitionedGraphs extract(const JointFacts& joint, const std::vector<Verdict>& verdicts,
-                          const std::vector<bool>& is_static);
+                          const std::vector<bool>& is_static, Explain explain);
 
 /// The inputs of a joint graph that stay alive whoever saves them: captured tensors and those at
 /// the given positions.

@@ -17,6 +17,8 @@ struct Role {
   bool serves_backward = false;
   /// It reads the storage behind an operand of which the backward could only get a copy.
   bool never_in_backward = false;
+  /// A node of the backward writes to its result: what was saved would be good for one run only.
+  bool written_in_backward = false;
 };
 
 /// The roles of all nodes, in their order. Throws Unsupported if a node would have to be in both

@@ -29,9 +29,21 @@ std::string halves_text(const PartitionedGraphs& halves) {
 }
 
 std::string partitions_problem(const JointGraph& joint, const Tensors& args) {
-  const PartitionedGraphs halves = partition_default(joint);
-  const std::string problem = halves_problem(joint, halves, args);
-  return problem.empty() ? "" : "partition_default: " + problem + halves_text(halves);
+  PartitionedGraphs halves = partition_default(joint);
+  std::string problem = halves_problem(joint, halves, args);
+  if (!problem.empty()) return "partition_default: " + problem + halves_text(halves);
+  PartitionOptions options;
+  for (double budget : {1.0, 0.5, 0.0}) {
+    options.memory_budget = budget;
+    PartitionedGraphs smaller = partition_min_cut(joint, options);
+    problem = halves_problem(joint, smaller, args);
+    if (smaller.saved_bytes() > halves.saved_bytes()) problem = "it saves more than before";
+    if (smaller.peak_bytes() > halves.peak_bytes()) problem = "its peak is higher than before";
+    halves = std::move(smaller);
+    if (problem.empty()) continue;
+    return "partition_min_cut, " + std::to_string(budget) + ": " + problem + halves_text(halves);
+  }
+  return "";
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "models/models.h"
+#include "partition/joint_text.h"
 #include "support/halves.h"
 
 namespace ahead {
@@ -9,25 +10,9 @@ namespace {
 using at::Tensor;
 using Tensors = std::vector<at::Tensor>;
 
-JointGraph parse(const std::string& text) {
-  return JointGraph(Graph::parse(text));
-}
-
-/// Random tensors for the inputs of a graph that is all floats.
-Tensors random_args(const Graph& graph) {
-  torch::manual_seed(3);
-  Tensors args;
-  for (const Graph::Input& input : graph.inputs()) {
-    const TensorMeta& meta = input.value->meta;
-    args.push_back(
-        at::empty_strided(meta.sizes, meta.strides, meta.dtype).copy_(at::randn(meta.sizes)));
-  }
-  return args;
-}
-
 PartitionedGraphs expect_halves(const JointGraph& joint) {
   PartitionedGraphs halves = partition_default(joint);
-  EXPECT_EQ(halves_problem(joint, halves, random_args(joint)), "");
+  expect_right(joint, halves);
   return halves;
 }
 
@@ -41,7 +26,7 @@ std::string error_of(const JointGraph& joint) {
 }
 
 TEST(DefaultPartition, CutsWhereThePhasesMeet) {
-  const auto halves = expect_halves(parse(R"(
+  const auto halves = expect_halves(parse_joint(R"(
 graph(%x: f32[2, 3] Primal 0 requires_grad, %w: f32[3] Captured 0 requires_grad, %t: f32[2, 3] Tangent 0):
   %a: f32[2, 3] = aten.mul.Tensor(%x, %w)
   %y: f32[2, 3] = aten.tanh(%a)
@@ -81,7 +66,7 @@ graph(%x: f32[2, 3] Primal 0 requires_grad, %w: f32[3] Captured 0 requires_grad,
 }
 
 TEST(DefaultPartition, MakesViewsAgainJustBeforeTheirUse) {
-  const auto halves = expect_halves(parse(R"(
+  const auto halves = expect_halves(parse_joint(R"(
 graph(%x: f32[2, 3] Primal 0 requires_grad, %w: f32[4, 3] Captured 0 requires_grad, %t: f32[2, 4] Tangent 0):
   %a: f32[2, 3] = aten.relu(%x)
   %v: f32[3, 2]{1, 3} = aten.t(%a)
@@ -100,7 +85,7 @@ graph(%x: f32[2, 3] Primal 0 requires_grad, %w: f32[4, 3] Captured 0 requires_gr
 }
 
 TEST(DefaultPartition, CopiesWhatIsOverwrittenAfterTheForward) {
-  const auto halves = expect_halves(parse(R"(
+  const auto halves = expect_halves(parse_joint(R"(
 graph(%x: f32[4] Primal 0, %w: f32[2] Captured 0 requires_grad, %t: f32[4] Tangent 0):
   %v: f32[2] = aten.slice.Tensor(%x, 0, 0, 2, 1)
   %a: f32[2] = aten.mul.Tensor(%v, %w)
@@ -118,7 +103,7 @@ graph(%x: f32[4] Primal 0, %w: f32[2] Captured 0 requires_grad, %t: f32[4] Tange
 }
 
 TEST(DefaultPartition, CopiesKeepGapsBetweenElements) {
-  const JointGraph joint = parse(R"(
+  const JointGraph joint = parse_joint(R"(
 graph(%x: f32[3, 2]{4, 1} Primal 0, %w: f32[3, 2] Captured 0 requires_grad, %t: f32[3, 2]{4, 1} Tangent 0):
   %y: f32[3, 2]{4, 1} = aten.mul.Tensor(%x, %w)
   %g: f32[3, 2]{4, 1} = aten.mul.Tensor(%t, %x) !backward
@@ -135,7 +120,7 @@ graph(%x: f32[3, 2]{4, 1} Primal 0, %w: f32[3, 2] Captured 0 requires_grad, %t: 
 }
 
 TEST(DefaultPartition, CopiesWhatReachesIntoAnOverwrittenStorage) {
-  const auto halves = expect_halves(parse(R"(
+  const auto halves = expect_halves(parse_joint(R"(
 graph(%x: f32[6] Primal 0, %w: f32[2, 2] Captured 0 requires_grad, %t: f32[2, 2] Tangent 1):
   %v: f32[2]+3 = aten.slice.Tensor(%x, 0, 3, 5, 1)
   %s: f32[2, 2]{1, 1}+1 = aten.as_strided(%v, [2, 2], [1, 1], 1)
@@ -150,7 +135,7 @@ graph(%x: f32[6] Primal 0, %w: f32[2, 2] Captured 0 requires_grad, %t: f32[2, 2]
 }
 
 TEST(DefaultPartition, FollowsInputsPastTangents) {
-  const auto halves = expect_halves(parse(R"(
+  const auto halves = expect_halves(parse_joint(R"(
 graph(%x: f32[2] Primal 0 requires_grad, %t: f32[2] Tangent 1, %c: f32[2] Captured 0 requires_grad):
   %m: f32[2] = aten.neg(%c)
   %y: f32[2] = aten.mul.Tensor(%x, %m)
@@ -172,7 +157,7 @@ graph(%x: f32[2] Primal 0 requires_grad, %t: f32[2] Tangent 1, %c: f32[2] Captur
 }
 
 TEST(DefaultPartition, KeepsRandomNodesInOrder) {
-  const auto halves = expect_halves(parse(R"(
+  const auto halves = expect_halves(parse_joint(R"(
 graph(%x: f32[8] Primal 0 requires_grad, %t: f32[8] Tangent 0):
   %dead: f32[8] = aten.rand_like(%x) !random
   %r: f32[8] = aten.rand_like(%x) !random
@@ -187,7 +172,7 @@ graph(%x: f32[8] Primal 0 requires_grad, %t: f32[8] Tangent 0):
 }
 
 TEST(DefaultPartition, PullsEarlierRandomNodesIntoTheForward) {
-  const auto halves = expect_halves(parse(R"(
+  const auto halves = expect_halves(parse_joint(R"(
 graph(%x: f32[8] Primal 0 requires_grad, %t: f32[8] Tangent 0):
   %y: f32[8] = aten.neg(%x)
   %a: f32[8] = aten.rand_like(%x) !backward !random
@@ -199,7 +184,7 @@ graph(%x: f32[8] Primal 0 requires_grad, %t: f32[8] Tangent 0):
 }
 
 TEST(DefaultPartition, HonoursTags) {
-  const auto halves = expect_halves(parse(R"(
+  const auto halves = expect_halves(parse_joint(R"(
 graph(%x: f32[8] Primal 0 requires_grad, %t: f32[8] Tangent 0):
   %a: f32[8] = aten.sin(%x) !must_recompute
   %b: f32[8] = aten.exp(%a) !must_recompute
@@ -211,15 +196,14 @@ graph(%x: f32[8] Primal 0 requires_grad, %t: f32[8] Tangent 0):
   %i: f32[8] = aten.mul.Tensor(%h, %d) !backward
   return (%y Output 0 requires_grad, %i GradOf 0)
 )"));
-  std::vector<std::string> names;
-  for (const Node& node : halves.backward.nodes()) names.push_back(node.op().name());
-  EXPECT_EQ(names, (std::vector<std::string>{"aten.sin", "aten.exp", "aten.mul.Tensor",
-                                             "aten.mul.Tensor", "aten.neg", "aten.mul.Tensor"}));
+  EXPECT_EQ(operators(halves.backward),
+            (std::vector<std::string>{"aten.sin", "aten.exp", "aten.mul.Tensor", "aten.mul.Tensor",
+                                      "aten.neg", "aten.mul.Tensor"}));
   EXPECT_EQ(halves.saved.size(), 2U);
 }
 
 TEST(DefaultPartition, LeavesDeadNodesOut) {
-  const auto halves = expect_halves(parse(R"(
+  const auto halves = expect_halves(parse_joint(R"(
 graph(%x: f32[8] Primal 0 requires_grad, %t: f32[8] Tangent 0):
   %dead: f32[8] = aten.sin(%x)
   %y: f32[8] = aten.neg(%x)
@@ -233,7 +217,7 @@ graph(%x: f32[8] Primal 0 requires_grad, %t: f32[8] Tangent 0):
 }
 
 TEST(DefaultPartition, RefusesForwardOutputsThatNeedTheBackward) {
-  EXPECT_EQ(error_of(parse(R"(
+  EXPECT_EQ(error_of(parse_joint(R"(
 graph(%x: f32[8] Primal 0 requires_grad, %t: f32[8] Tangent 0):
   %y: f32[8] = aten.neg(%x)
   %g: f32[8] = aten.neg(%t) !backward
@@ -242,7 +226,7 @@ graph(%x: f32[8] Primal 0 requires_grad, %t: f32[8] Tangent 0):
             "[partition] aten.neg: the forward needs this node, but it depends on a tangent or is "
             "tagged must_be_in_backward. A result, a mutated input or a `.grad` cannot come from "
             "the backward.");
-  EXPECT_EQ(error_of(parse(R"(
+  EXPECT_EQ(error_of(parse_joint(R"(
 graph(%x: f32[8] Primal 0 requires_grad, %t: f32[8] Tangent 0):
   %y: f32[8] = aten.neg(%x)
   return (%y Output 0 requires_grad, %t GradOf 0, %t AccumulatedGrad 0)

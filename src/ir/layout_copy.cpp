@@ -1,0 +1,50 @@
+#include "ir/layout_copy.h"
+
+#include "ir/tensor_meta.h"
+
+namespace ahead {
+namespace {
+
+/// Adds calls at one place of a graph.
+struct Calls {
+  Graph& graph;
+  Node* before;
+
+  Value* add(const char* op, std::vector<Argument> args, const TensorMeta& meta) const {
+    return graph.add_return(graph.add_node(*Operator::find(op), std::move(args), before), meta);
+  }
+};
+
+std::vector<int64_t> to_list(const TensorMeta::Dims& dims) {
+  return {dims.begin(), dims.end()};
+}
+
+}  // namespace
+
+Value* add_layout_copy(Graph& graph, Value* value, const TensorMeta& layout, Node* before) {
+  const Calls calls{graph, before};
+  const c10::IValue none;
+  TensorMeta meta = layout;
+  meta.offset = 0;
+  meta.requires_grad = false;
+  const Fill fill = fill_of(meta);
+  if (fill == Fill::Overlaps) {
+    meta = TensorMeta::contiguous(meta.sizes, meta.dtype, meta.device);
+    return calls.add("aten.clone", {value, static_cast<int64_t>(at::MemoryFormat::Contiguous)},
+                     meta);
+  }
+  // clone closes gaps and keeps strides, and kernels may sum in another order where strides differ.
+  if (fill == Fill::Dense && value->meta.strides == meta.strides)
+    return calls.add("aten.clone", {value, none}, meta);
+  Value* empty = calls.add("aten.empty_strided",
+                           {c10::IValue(to_list(meta.sizes)), c10::IValue(to_list(meta.strides)),
+                            static_cast<int64_t>(meta.dtype), none, c10::IValue(meta.device), none},
+                           meta);
+  return calls.add("aten.copy", {empty, value, false}, meta);
+}
+
+Value* add_layout_copy(Graph& graph, Value* value, Node* before) {
+  return add_layout_copy(graph, value, value->meta, before);
+}
+
+}  // namespace ahead

@@ -1,0 +1,103 @@
+#include "partition/recompute_rules.h"
+
+#include <algorithm>
+
+#include "ops/facts.h"
+#include "ops/node_facts.h"
+
+namespace ahead::partition {
+namespace {
+
+struct Case {
+  const Node& node;
+  const Role& role;
+  const PartitionOptions& options;
+  /// How many cheap nodes in a row lead to this one.
+  int32_t chain;
+};
+
+struct Rule {
+  bool (*fits)(const Case&);
+  Again again;
+  const char* reason;  ///< null: the one among the operator's facts
+};
+
+bool in_namespace(const Case& c, std::initializer_list<std::string_view> names) {
+  const std::string_view name = c.node.op().name();
+  const std::string_view space = name.substr(0, name.find('.'));
+  return std::find(names.begin(), names.end(), space) != names.end();
+}
+
+template <Tag tag>
+bool has(const Case& c) {
+  return c.node.has(tag);
+}
+
+template <ops::Recompute recompute>
+bool is(const Case& c) {
+  return ops::facts(c.node.op()).recompute == recompute;
+}
+
+const Rule rules[] = {
+    {[](const Case& c) { return c.role.never_in_backward; }, Again::Never,
+     "reads around its operand in a storage that is overwritten"},
+    {[](const Case& c) { return ops::is_random(c.node); }, Again::Never,
+     "random: a second run would draw other numbers"},
+    {[](const Case& c) { return ops::has_effect(c.node); }, Again::Never,
+     "has an effect that must happen once"},
+    {[](const Case& c) { return ops::is_uninitialised(c.node); }, Again::Never,
+     "memory that nobody wrote: a second piece of it has other contents"},
+    {[](const Case& c) {
+       return in_namespace(c, {"_c10d_functional", "c10d", "c10d_functional"});
+     },
+     Again::Never, "a collective: all processes must take part, once"},
+    {[](const Case& c) { return !c.node.op().in_dispatcher(); }, Again::Never,
+     "a sub-graph: its cost is unknown"},
+    {has<Tag::MustBeInForward>, Again::Never, "tagged must_be_in_forward"},
+    {has<Tag::MustSave>, Again::Never, "tagged must_save"},
+    {[](const Case& c) { return c.role.written_in_backward; }, Again::Must,
+     "the backward writes to it, so that each run needs its own"},
+    {has<Tag::MustRecompute>, Again::Must, "tagged must_recompute"},
+    {[](const Case& c) { return ops::is_view(c.node); }, Again::View, nullptr},
+    {[](const Case& c) {
+       return !in_namespace(c, {"aten", "prims"}) && !c.options.recompute_custom_operators;
+     },
+     Again::Never, "a custom operator: its cost is unknown"},
+    {is<ops::Recompute::Never>, Again::Never, nullptr},
+    {is<ops::Recompute::Expensive>, Again::Expensive, nullptr},
+    {[](const Case& c) { return c.chain > 0 && c.chain % c.options.longest_chain == 0; },
+     Again::Expensive, "in a long chain of cheap operators, which take long together"},
+    {[](const Case&) { return true; }, Again::Cheap, nullptr},
+};
+
+Ruling rule_on(const Case& c) {
+  for (const Rule& rule : rules) {
+    if (!rule.fits(c)) continue;
+    const char* reason = rule.reason;
+    return {rule.again, reason != nullptr ? reason : ops::facts(c.node.op()).recompute_reason};
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<Ruling> apply_recompute_rules(const JointFacts& joint,
+                                          const PartitionOptions& options) {
+  std::vector<Ruling> rulings;
+  rulings.reserve(joint.nodes.size());
+  std::vector<int32_t> chains(joint.nodes.size());
+  for (size_t i = 0; i < joint.nodes.size(); ++i) {
+    int32_t longest = 0;
+    joint.nodes[i]->for_each_operand([&](const Value* value) {
+      const int32_t producer = joint.producer[value->id()];
+      if (producer >= 0) longest = std::max(longest, chains[static_cast<size_t>(producer)]);
+    });
+    rulings.push_back(rule_on({*joint.nodes[i], joint.roles[i], options, longest + 1}));
+    const Again again = rulings.back().again;
+    // A rule may cut the chain here, and the next one then starts anew.
+    chains[i] = again == Again::Cheap ? longest + 1 : again == Again::View ? longest : 0;
+  }
+  return rulings;
+}
+
+}  // namespace ahead::partition
