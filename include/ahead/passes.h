@@ -49,6 +49,15 @@ AHEAD_API size_t fold_constants(Graph& graph);
 /// their originals.
 AHEAD_API size_t clean_views(Graph& graph);
 
+/// Puts the nodes of sub-graphs in place of the calls (`ahead.call`) that run them.
+AHEAD_API size_t inline_calls(Graph& graph);
+
+/// Puts, for every operator in the table, what its function does in place of each call. Functions
+/// may call operators that are in the table; an operator inside its own decomposition is left as it
+/// is. Results are those of the functions, laid out as the operator's, and are new memory where the
+/// operator's are. Throws UserError if a function returns other shapes or dtypes.
+AHEAD_API size_t decompose(Graph& graph, const DecompositionTable& table);
+
 /// A pass that needs nothing but the graph.
 struct Pass {
   std::string_view name;

@@ -7,6 +7,7 @@ namespace ahead::passes {
 
 const std::vector<Pass>& all() {
   static const std::vector<Pass>* passes = new std::vector<Pass>{
+      {"inline_calls", inline_calls, "puts sub-graphs in place of their calls"},
       {"clean_views", clean_views, "drops views and copies that change nothing"},
       {"fold_constants", fold_constants, "uses numbers instead of tensors full of them"},
       {"eliminate_common_subexpressions", eliminate_common_subexpressions,
