@@ -220,8 +220,8 @@ TEST(AotFrontEnd, test_embedding_bag_view_dynamic) {
     const at::Tensor expected = eager->forward(x, at::zeros({1}, at::kLong)).view({-1});
     const at::Tensor actual = compiled(x);
     EXPECT_TRUE(at::equal(expected, actual));
-    eager->weight.mutable_grad() = {};
-    own->weight.mutable_grad() = {};
+    eager->weight.mutable_grad() = at::Tensor();
+    own->weight.mutable_grad() = at::Tensor();
     expected.sum().backward();
     actual.sum().backward();
     EXPECT_TRUE(at::equal(eager->weight.grad().to_dense(), own->weight.grad().to_dense()));

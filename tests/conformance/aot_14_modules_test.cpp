@@ -111,13 +111,15 @@ TEST(AotModules, test_buffer_batch_norm) {
   auto compiled = compile(module, {.fullgraph = true});
   compiled(leaf({8, 16}));
   std::map<Slot::Kind, int> counts;
-  for (const Graph::Output& output : program(compiled, "partition.forward").outputs()) {
+  const Graph forward = program(compiled, "partition.forward");
+  for (const Graph::Output& output : forward.outputs()) {
     ++counts[output.slot.kind];
   }
   EXPECT_EQ(counts[Slot::Kind::MutatedInput], 3);
   EXPECT_EQ(counts[Slot::Kind::Output], 1);
   int gradients = 0;
-  for (const Graph::Output& output : program(compiled, "partition.backward").outputs()) {
+  const Graph backward = program(compiled, "partition.backward");
+  for (const Graph::Output& output : backward.outputs()) {
     gradients += output.value != nullptr ? 1 : 0;
   }
   EXPECT_EQ(gradients, 3);

@@ -30,7 +30,7 @@ TEST(AotPartitioners, test_partitioned_backward_nodes_are_backward_tagged) {
 
 TEST(AotPartitioners, test_meta_tensor_inplace_op) {
   torch::nn::Linear linear(8, 8);
-  const auto f = [linear](const at::Tensor& x) mutable {
+  auto f = [linear](const at::Tensor& x) mutable {
     return at::gelu(linear->forward(x)).mul_(2);
   };
   const PartitionedGraphs graphs = partition_default(trace_joint(f, leaf({2, 8})));

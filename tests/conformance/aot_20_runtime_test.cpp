@@ -48,7 +48,8 @@ TEST(AotRuntime, test_backward_prologue_tangent_filtering) {
       },
       {leaf({2, 3})});
   size_t tangents = 0;
-  for (const Graph::Input& input : program(compiled, "partition.backward").inputs()) {
+  const Graph backward = program(compiled, "partition.backward");
+  for (const Graph::Input& input : backward.inputs()) {
     tangents += input.slot.kind == Slot::Kind::Tangent ? 1 : 0;
   }
   EXPECT_EQ(tangents, 1u);

@@ -30,8 +30,8 @@ TEST(AotTangentLayout, test_grads_no_force_contiguous_dense) {
       [](const Tensors& in) -> Tensors { return {in[0] * in[0]}; }, with_grad({x}));
   const Graph backward = program(compiled, "partition.backward");
   for (const Graph::Input& input : backward.inputs()) {
-    if (input.slot.kind == Slot::Kind::Tangent)
-      EXPECT_EQ(at::IntArrayRef(input.value->meta.strides), x.strides());
+    if (input.slot.kind != Slot::Kind::Tangent) continue;
+    EXPECT_EQ(at::IntArrayRef(input.value->meta.strides), x.strides());
   }
 }
 
