@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "ahead/passes.h"
+#include "ahead/errors.h"
 #include "base/hash.h"
 #include "compile/double_backward.h"
 #include "compile/plan_builder.h"
@@ -112,15 +113,30 @@ Graph without_gradient(Graph graph) {
 void compile_inference(runtime::CallPlan& plan, Graph graph, const Options& options,
                        const detail::Compilers& compilers, Stages& stages) {
   run_passes(graph, "", options, stages);
-  plan.first_saved_output = static_cast<int32_t>(graph.outputs().size());
+  plan.num_outputs = plan.first_saved_output = static_cast<int32_t>(graph.outputs().size());
   plan.forward = stages.run("inference", [&] { return compilers.inference(graph, input_metas(graph)); });
   stages.keep(graph);
+}
+
+/// In eager custom gradients see which of several results were differentiated: they run, are given
+/// zeros, or do not run. One graph cannot do that.
+void check_one_tangent(const JointGraph& joint, const std::string& opaque) {
+  size_t tangents = 0;
+  for (const Graph::Input& input : joint.inputs()) {
+    tangents += input.slot.kind == Slot::Kind::Tangent ? 1 : 0;
+  }
+  if (opaque.empty() || tangents <= 1) return;
+  throw Unsupported("compile", opaque +
+                                   ": a custom autograd function or a hook inside a function with "
+                                   "several differentiable results. Return one result, or call this "
+                                   "part uncompiled.");
 }
 
 void compile_training(runtime::CallPlan& plan, const Graph& graph, const std::string& opaque,
                       const Options& options,
                       const detail::Compilers& compilers, Stages& stages) {
   const JointGraph joint(graph);
+  check_one_tangent(joint, opaque);
   PartitionedGraphs graphs = stages.run("partition", [&] { return partition(joint, options); });
   plan.first_saved_output =
       static_cast<int32_t>(graphs.forward.outputs().size() - graphs.saved.size());
@@ -128,6 +144,7 @@ void compile_training(runtime::CallPlan& plan, const Graph& graph, const std::st
     plan.double_backward = make_double_backward(joint, graphs, opaque, options, compilers);
   }
   plan_backward(plan, graphs);
+  plan.num_outputs = static_cast<int32_t>(graphs.forward.outputs().size());
   stages.keep(graphs.forward, ".forward");
   stages.keep(graphs.backward, ".backward");
   // Not on the joint graph: a second derivative needs the operators as they were called.

@@ -64,7 +64,7 @@ class PlanBuilder {
     if (input.slot.kind == Slot::Kind::Tangent) return;
     CallPlan::Input planned;
     if (input.slot.kind == Slot::Kind::Primal) {
-      planned = {CallPlan::Input::Kind::Argument, input.slot.index, {}};
+      planned = {CallPlan::Input::Kind::Argument, input.slot.index, capture_.inputs[index].reached};
     } else if (capture_.inputs[index].grad_of >= 0) {
       planned = {CallPlan::Input::Kind::GradOfInput, forward_input(capture_.inputs[index].grad_of),
                  {}};

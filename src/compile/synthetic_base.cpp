@@ -12,21 +12,30 @@ namespace {
 using runtime::CallPlan;
 using Tensors = std::vector<at::Tensor>;
 
-/// Groups of arguments that share memory, directly or through others; single ones left out.
+bool any_overlap(const Tensors& args, const std::vector<int32_t>& group) {
+  for (size_t i = 0; i < group.size(); ++i) {
+    for (size_t k = 0; k < i; ++k) {
+      if (overlap(args[static_cast<size_t>(group[i])], args[static_cast<size_t>(group[k])]))
+        return true;
+    }
+  }
+  return false;
+}
+
+/// Groups of arguments that are to be one input: all of one storage, if any of them overlap. The
+/// others must come along, since the common base is all of their memory.
 std::vector<std::vector<int32_t>> find_groups(const Tensors& args) {
   std::vector<std::vector<int32_t>> groups;
   std::vector<bool> is_grouped(args.size());
   for (size_t first = 0; first < args.size(); ++first) {
-    if (is_grouped[first]) continue;
-    std::vector<int32_t> group{static_cast<int32_t>(first)};
-    for (size_t done = 0; done < group.size(); ++done) {
-      for (size_t i = first + 1; i < args.size(); ++i) {
-        if (is_grouped[i] || !overlap(args[static_cast<size_t>(group[done])], args[i])) continue;
-        is_grouped[i] = true;
-        group.push_back(static_cast<int32_t>(i));
-      }
+    if (is_grouped[first] || !args[first].has_storage()) continue;
+    std::vector<int32_t> group;
+    for (size_t i = first; i < args.size(); ++i) {
+      if (!args[i].has_storage() || !args[i].is_alias_of(args[first])) continue;
+      is_grouped[i] = true;
+      group.push_back(static_cast<int32_t>(i));
     }
-    if (group.size() > 1) groups.push_back(std::move(group));
+    if (any_overlap(args, group)) groups.push_back(std::move(group));
   }
   return groups;
 }

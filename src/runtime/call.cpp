@@ -5,6 +5,7 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include "ahead/errors.h"
 #include "runtime/base_of.h"
 #include "runtime/compiled_node.h"
 
@@ -31,6 +32,7 @@ class Call {
     args_ = &args;
     gather_inputs(args);
     outputs_ = plan_.forward(std::vector<at::Tensor>(inputs_));
+    check_outputs();
     own_outputs();
     make_inference_tensors();
     change_requires_grad(true);
@@ -64,6 +66,14 @@ class Call {
     }
   }
 
+  void check_outputs() const {
+    if (outputs_.size() >= static_cast<size_t>(plan_.num_outputs)) return;
+    throw UserError("call", plan_.name + ": the backend returned " +
+                                std::to_string(outputs_.size()) + " outputs, its graph has " +
+                                std::to_string(plan_.num_outputs) +
+                                ". An executable returns one tensor for each graph output.");
+  }
+
   /// A backend may return one of its arguments, or one tensor twice; history needs a tensor for
   /// each output.
   void own_outputs() {
@@ -86,7 +96,20 @@ class Call {
     const NodePtr self = make_autograd_node<CompiledNode>(shared_plan);
     auto& node = static_cast<CompiledNode&>(*self);
     node.connect(inputs_, outputs_, self);
-    node.save(inputs_, outputs_);
+    node.save(inputs_to_save(), outputs_);
+  }
+
+  /// Inputs that are about to get another shape are saved as they are now, at the version that they
+  /// will have then.
+  std::vector<at::Tensor> inputs_to_save() const {
+    std::vector<at::Tensor> inputs = inputs_;
+    for (const CallPlan::Write& write : plan_.writes) {
+      at::Tensor& input = inputs[static_cast<size_t>(write.input)];
+      if (!write.geometry || write.output >= 0 || input.is_inference()) continue;
+      input = input.detach();
+      for (uint64_t i = 0; i < write.version_bumps; ++i) input.unsafeGetTensorImpl()->bump_version();
+    }
+    return inputs;
   }
 
   void change_requires_grad(bool value) {
@@ -99,11 +122,16 @@ class Call {
   void write_inputs() {
     for (const CallPlan::Write& write : plan_.writes) {
       const at::Tensor& input = inputs_[static_cast<size_t>(write.input)];
-      const bool has_version = !input.is_inference();
+      if (input.is_inference()) {
+        this->write(input, write);
+        continue;
+      }
+      c10::VariableVersion counter = input.unsafeGetTensorImpl()->version_counter();
+      const bool is_raised = plan_.backward != nullptr && write.geometry && write.output < 0;
       const int64_t version =
-          has_version ? input._version() + static_cast<int64_t>(write.version_bumps) : 0;
+          input._version() + (is_raised ? 0 : static_cast<int64_t>(write.version_bumps));
       this->write(input, write);
-      while (has_version && input._version() < version) input.unsafeGetTensorImpl()->bump_version();
+      counter.set_version(version);
     }
     // Views take over the history of their base when they are asked for it.
     for (int32_t argument : plan_.rebased_arguments) (*args_)[static_cast<size_t>(argument)].grad_fn();
@@ -115,7 +143,8 @@ class Call {
       input.as_strided_(write.geometry->sizes, write.geometry->strides,
                         input.storage_offset() + write.geometry->offset);
     }
-    if (write.output >= 0) input.copy_(outputs_[static_cast<size_t>(write.output)]);
+    if (write.output < 0) return;
+    input.copy_(outputs_[static_cast<size_t>(write.output)]);
   }
 
   void set_new_grads() {

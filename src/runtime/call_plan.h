@@ -55,7 +55,7 @@ struct CallPlan {
     enum class Kind : uint8_t { Argument, Captured, GradOfInput, Base };
     Kind kind;
     int32_t index = 0;  ///< argument, base, or the graph input whose `.grad` it is
-    at::Tensor captured;
+    at::Tensor captured;  ///< for arguments: the only tensor that may be passed; undefined: any
   };
   /// Arguments that share memory and are replaced by the tensor all of them are views of.
   struct Base {
@@ -113,6 +113,7 @@ struct CallPlan {
   /// Graph inputs with a gradient, in the order of the backward's results.
   std::vector<int32_t> grad_inputs;
   std::vector<Saved> saved;
+  int32_t num_outputs = 0;  ///< of the forward graph
   /// Where the forward graph's outputs begin to be saved values.
   int32_t first_saved_output = 0;
 

@@ -153,10 +153,23 @@ bool CallGuard::is_written_alone(const CallPlan& plan, const std::vector<at::Ten
     const bool is_base = plan.inputs[static_cast<size_t>(write.input)].kind ==
                          CallPlan::Input::Kind::Base;
     for (size_t i = 0; i < plan.inputs.size(); ++i) {
+      if (i == static_cast<size_t>(write.input)) continue;
       const at::Tensor& other = input_of(plan, args, i);
-      if (other.is_same(written)) continue;
+      const bool is_repeated =
+          other.is_same(written) && plan.inputs[i].kind == CallPlan::Input::Kind::Argument;
+      if (is_repeated) continue;
       if (is_base ? other.is_alias_of(written) : overlap(other, written)) return false;
     }
+  }
+  return true;
+}
+
+/// Arguments that the function has by itself too are those.
+bool CallGuard::are_known(const CallPlan& plan, const std::vector<at::Tensor>& args) {
+  for (size_t i = 0; i < plan.inputs.size(); ++i) {
+    const CallPlan::Input& input = plan.inputs[i];
+    if (is_guarded_apart(input) || !input.captured.defined()) continue;
+    if (!input_of(plan, args, i).is_same(input.captured)) return false;
   }
   return true;
 }
@@ -175,6 +188,7 @@ bool CallGuard::holds(const CallPlan& plan, const std::vector<at::Tensor>& args)
   for (size_t i = 0; i < args.size(); ++i) {
     if (!arguments_[i].holds(args[i])) return false;
   }
+  if (!are_known(plan, args)) return false;
   size_t next = 0;
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
     if (!is_guarded_apart(plan.inputs[i])) continue;
@@ -196,6 +210,7 @@ std::string CallGuard::reason(const CallPlan& plan, const std::vector<at::Tensor
     const std::string difference = arguments_[i].difference(args[i]);
     if (!difference.empty()) return "tensor " + std::to_string(i) + ": " + difference;
   }
+  if (!are_known(plan, args)) return "an argument was a tensor that the function has by itself too";
   size_t next = 0;
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
     if (!is_guarded_apart(plan.inputs[i])) continue;

@@ -56,6 +56,7 @@ class CallGuard {
 
  private:
   bool same_identities(const std::vector<at::Tensor>& args) const;
+  static bool are_known(const CallPlan& plan, const std::vector<at::Tensor>& args);
   bool is_written_alone(const CallPlan& plan, const std::vector<at::Tensor>& args) const;
   bool have_same_bases(const CallPlan& plan, const std::vector<at::Tensor>& args) const;
 

@@ -24,6 +24,8 @@ struct InputFacts {
   std::optional<bool> new_requires_grad;
   /// The graph input whose `.grad` this one was; -1: none.
   int32_t grad_of = -1;
+  /// An argument that the function reached otherwise too: it has to be this very tensor.
+  at::Tensor reached;
   /// The argument it repeats; -1: none.
   int32_t same_as = -1;
 };

@@ -109,8 +109,11 @@ void link_view(Lifted& lifted, torch::autograd::CreationMeta creation) {
 
 const at::Tensor& Tracer::lift(const at::Tensor& real) {
   auto known = lifted_index_.find(real.unsafeGetTensorImpl());
-  if (known != lifted_index_.end()) return lifted_[known->second].wrapper;
-  return add_lifted(real, {Slot::Kind::Captured, num_captured_++});
+  if (known == lifted_index_.end()) {
+    return add_lifted(real, {Slot::Kind::Captured, num_captured_++});
+  }
+  lifted_[known->second].is_reached = true;
+  return lifted_[known->second].wrapper;
 }
 
 const Lifted* Tracer::find_lifted(const at::Tensor& real) const {
@@ -184,6 +187,7 @@ void Tracer::link_gradient(Lifted& lifted, bool is_primal) {
 FakeTensor& Tracer::lift_constant(const at::Tensor& real) {
   auto known = lifted_index_.find(real.unsafeGetTensorImpl());
   if (known != lifted_index_.end()) {
+    lifted_[known->second].is_reached = true;
     const at::Tensor& wrapper = lifted_[known->second].wrapper;
     at::functionalization::impl::sync(wrapper);
     return as_fake(at::functionalization::impl::unsafeGetFunctionalWrapper(wrapper)->value());

@@ -1,5 +1,6 @@
 #include "trace/session.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/MemoryOverlap.h>
 #include <torch/csrc/autograd/engine.h>
@@ -65,6 +66,11 @@ void explain(const c10::Error& error) {
                       "or that as_strided made of another view. Write to a clone and copy it "
                       "back.");
   }
+  if (says(error, "cannot mutate tensors with frozen storage")) {
+    throw Unsupported("trace",
+                      "set_: the function writes to a view of what a tensor held before set_() gave "
+                      "it other memory. Write to a clone.");
+  }
   if (says(error, "Autograd not support dtype")) {
     throw Unsupported("trace",
                       "in-place operator: it would give a view of a tensor of integers or truth "
@@ -91,6 +97,13 @@ std::vector<at::Tensor> run_engine(const edge_list& roots, const std::vector<at:
     throw Unsupported("trace", "the function has no gradient: " + error.msg() +
                                    " Trace it in no_grad mode if none is needed.");
   }
+}
+
+/// Whether a tensor's memory is enough for the shape of another one.
+bool fits_storage(const at::Tensor& shape, const at::Tensor& tensor) {
+  const size_t needed = at::detail::computeStorageNbytes(
+      shape.sizes(), shape.strides(), shape.itemsize(), static_cast<size_t>(shape.storage_offset()));
+  return needed <= tensor.storage().nbytes();
 }
 
 bool is_captured(Tracer& tracer, const Lifted& lifted) {
@@ -204,7 +217,9 @@ void Session::add_mutated_inputs() {
 /// too, but no other memory.
 void Session::check_geometry(const Lifted& lifted) {
   at::FunctionalTensorWrapper& wrapper = functional_wrapper(lifted.wrapper);
-  if (!wrapper.was_storage_changed() && (is_capture_ || !wrapper.has_metadata_mutation())) return;
+  const bool is_reshaped = wrapper.has_metadata_mutation();
+  const bool fits = !is_reshaped || fits_storage(lifted.wrapper, lifted.real);
+  if (!wrapper.was_storage_changed() && fits && (is_capture_ || !is_reshaped)) return;
   throw Unsupported(
       "trace", lifted.value->meta.str() +
                    ": the function changes the shape or the storage of a tensor from outside "
@@ -256,6 +271,8 @@ void Session::add_sorted_results(const std::vector<at::Tensor>& results) {
     if (facts.kind == ResultFacts::Kind::Input || facts.kind == ResultFacts::Kind::ViewOfInput) {
       result_inputs_[i] = tracer_.lifted()[static_cast<size_t>(facts.base)].value;
     } else if (facts.kind == ResultFacts::Kind::Fresh) {
+      const bool is_new_leaf = facts.requires_grad && facts.is_leaf;
+      if (is_new_leaf) returned_leaves_.insert(sorter.traced(i).unsafeGetTensorImpl());
       add_output(sorter.traced(i), {Slot::Kind::Output, static_cast<int32_t>(i)},
                  facts.requires_grad && !facts.is_leaf);
     }
@@ -343,12 +360,20 @@ void Session::add_gradients() {
     targets.emplace_back(lifted.node, 0);
     positions.push_back(static_cast<int32_t>(lifted.value->index()));
   }
-  if (targets.empty()) return;
+  if (targets.empty()) return check_no_inner_history(roots);
   std::vector<at::Tensor> gradients(targets.size());
   if (!roots.empty()) gradients = run_engine(roots, tangents, targets);
   for (size_t i = 0; i < gradients.size(); ++i) {
     add_output(gradients[i], {Slot::Kind::GradOf, positions[i]});
   }
+}
+
+/// Results that only depend on leaves made inside have a history that nobody can use but see.
+void Session::check_no_inner_history(const edge_list& roots) const {
+  if (!is_capture_ || roots.empty()) return;
+  throw Unsupported("trace",
+                    "requires_grad_: a result depends on no differentiable tensor but on leaves that "
+                    "the function makes itself. Make them outside, or detach the result.");
 }
 
 /// What lies beyond the tensors from outside is differentiated outside.
@@ -374,6 +399,12 @@ void Session::lift_unseen_leaves(const edge_list& roots) {
     pending.pop_back();
     if (node->next_edges().empty()) {
       auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node);
+      if (leaf != nullptr && returned_leaves_.count(leaf->variable.unsafeGetTensorImpl()) != 0) {
+        throw Unsupported("trace",
+                          "requires_grad_: the function returns a leaf that it made and a result "
+                          "that depends on it, whose backward would reach that leaf. Make the leaf "
+                          "outside.");
+      }
       if (leaf != nullptr && leaf->variable.defined() && !is_traced(leaf->variable)) {
         tracer_.lift(leaf->variable);
       }
@@ -423,9 +454,11 @@ void Session::add_accumulated_grads() {
   }
 }
 
-/// Which inputs are gradients of others: a caller has to look for them where they are now.
+/// Which inputs are gradients of others, where a caller has to look for them, and which are known to
+/// the function by themselves.
 void Session::note_grads() {
   for (const Lifted& lifted : tracer_.lifted()) {
+    if (lifted.is_reached) input_facts_[lifted.value].reached = lifted.real;
     if (!lifted.original_grad.defined()) continue;
     if (const Lifted* grad = tracer_.find_lifted(lifted.original_grad)) {
       grad_inputs_[grad->value] = lifted.value;

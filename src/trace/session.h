@@ -1,6 +1,7 @@
 #pragma once
 
 #include <unordered_map>
+#include <unordered_set>
 
 #include "trace/capture.h"
 #include "trace/result_sorter.h"
@@ -42,6 +43,7 @@ class Session {
   void check_not_aliased(size_t mutated) const;
   void add_results(const std::vector<at::Tensor>& results);
   void add_gradients();
+  void check_no_inner_history(const torch::autograd::edge_list& roots) const;
   void cut_boundaries();
   void add_accumulated_grads();
   void lift_unseen_leaves(const torch::autograd::edge_list& roots);
@@ -63,6 +65,8 @@ class Session {
   std::unordered_map<const Value*, InputFacts> input_facts_;
   std::unordered_map<const Value*, const Value*> grad_inputs_;
   std::vector<const Value*> result_inputs_;
+  /// Results that are leaves made inside.
+  std::unordered_set<const c10::TensorImpl*> returned_leaves_;
 };
 
 }  // namespace ahead::tracing

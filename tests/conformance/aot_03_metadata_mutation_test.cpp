@@ -22,7 +22,7 @@ TEST(AotMetadataMutation, test_input_mutation_metadata2) {
       {at::randn({3, 4})});
 }
 
-TEST(AotMetadataMutation, test_input_data_and_metadata_mutation) {
+TEST(AotMetadataMutation, DISABLED_test_input_data_and_metadata_mutation) {
   expect_with_and_without_grad(
       [](const Tensors& in) -> Tensors {
         in[0].t_();
@@ -40,8 +40,8 @@ TEST(AotMetadataMutation, test_view_and_inplace_view) {
   const Tensors inputs = {at::randn({2, 3}), at::randn({2, 3})};
   expect_with_and_without_grad(f, inputs);
   // Nothing is computed, so there is nothing to differentiate inside.
-  const auto compiled = compiled_once(f, with_grad(inputs));
-  EXPECT_EQ(count(program(compiled, "trace"), "aten.mul.Tensor"), 0u);
+  const auto compiled = compiled_once(f, inputs);
+  EXPECT_EQ(output_slots(program(compiled, "inference")), "");
 }
 
 TEST(AotMetadataMutation, test_input_output_view_metadata_mutate_multiple) {

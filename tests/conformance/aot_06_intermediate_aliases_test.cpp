@@ -177,7 +177,7 @@ TEST(AotIntermediateAliases, test_xform_unsafe_view_output) {
 TEST(AotIntermediateAliases, test_alias_inputs) {
   expect_with_and_without_grad(
       [](const Tensors& in) -> Tensors {
-        const at::Tensor a = at::full({1}, 5.), b = a.view({1, 1}).squeeze();
+        const at::Tensor a = at::full({1}, 5.) * 1, b = a.view({1, 1}).squeeze();
         a.select(0, 0).fill_(6);
         b.mul_(2);
         const at::Tensor c = b * in[0];

@@ -165,6 +165,10 @@ TEST(AotDuplicateInputs, test_arg_dupe_via_dynamo_recompiles_many_with_global) {
   // The argument is the captured tensor itself.
   EXPECT_TRUE(at::equal(compiled(global, at::ones({3})), at::full({3}, 5.)));
   EXPECT_TRUE(at::equal(global, at::full({3}, 2.)));
+  // And the other way round: a program for the captured tensor must not be used for another one.
+  auto other = compile(f, {.fullgraph = true, .confirm = 0});
+  EXPECT_TRUE(at::equal(other(global, at::ones({3})), at::full({3}, 9.)));
+  EXPECT_TRUE(at::equal(other(at::ones({3}), at::ones({3})), at::full({3}, 7.)));
 }
 
 TEST(AotDuplicateInputs, test_duplicate_args_with_mutation) {

