@@ -30,11 +30,12 @@ configure: setup
 build: configure  ## Build the library, the tests and the examples
 	@$(call build,build)
 
-# The first run of the demo does not wait for the test framework.
-demo: setup  ## Build and run the first example
+# The first run of the demo does not wait for the test framework. Threads that spin while they wait would
+# make it slow on a busy machine.
+demo: setup  ## Train a small GPT eagerly and compiled, side by side
 	@$(call configure,build,$$(test -f build/CMakeCache.txt || echo -DAHEAD_BUILD_TESTS=OFF))
-	@$(call build,build) --target 01_trace
-	@build/examples/01_trace
+	@$(call build,build) --target 08_train
+	@OMP_WAIT_POLICY=passive build/examples/08_train
 
 test: build  ## Build everything and run all tests
 	@$(call ctest,build)

@@ -1,0 +1,180 @@
+// Trains a small GPT on the letters of a story, twice from the same seed: eagerly and compiled. The
+// losses and the trained parameters must be the same to the last bit.
+//
+//   08_train [--quick]      --quick: a few steps only
+
+#include <ahead/ahead.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <set>
+#include <string_view>
+
+#include "models/memory.h"
+#include "models/models.h"
+#include "models/progress.h"
+#include "models/timing.h"
+#include "plot.h"
+#include "text.h"
+
+namespace {
+
+using at::Tensor;
+
+constexpr int64_t batch_size = 12;
+constexpr size_t sample_length = 160;
+
+/// The story as numbers, one for each letter.
+struct Letters {
+  Letters() {
+    const std::set<char> distinct(story.begin(), story.end());
+    alphabet.assign(distinct.begin(), distinct.end());
+    std::vector<int64_t> codes;
+    for (const char letter : story) codes.push_back(static_cast<int64_t>(alphabet.find(letter)));
+    text = torch::tensor(codes);
+  }
+
+  std::string alphabet;
+  Tensor text;
+};
+
+struct Batch {
+  Tensor tokens, targets;
+};
+
+/// Pieces of the story; the targets are the letters that follow.
+Batch draw(const Letters& letters, int64_t context, std::mt19937& random) {
+  std::uniform_int_distribution<int64_t> start(0, letters.text.size(0) - context - 1);
+  std::vector<Tensor> tokens, targets;
+  for (int64_t i = 0; i < batch_size; ++i) {
+    const int64_t at = start(random);
+    tokens.push_back(letters.text.slice(0, at, at + context));
+    targets.push_back(letters.text.slice(0, at + 1, at + context + 1));
+  }
+  return {torch::stack(tokens), torch::stack(targets)};
+}
+
+/// A model in training. Models made with the same options are equal.
+class Training {
+ public:
+  using Forward = std::function<Tensor(const Tensor&, const Tensor&)>;
+
+  explicit Training(models::GptOptions options) : model(make(options)) {}
+
+  void step(const Forward& forward, const Batch& batch, models::MemoryCounter& memory) {
+    const int64_t bytes = memory.peak([&] {
+      Tensor loss = forward(batch.tokens, batch.targets);
+      loss.backward();
+      optimizer_.step();
+      optimizer_.zero_grad();
+      losses.push_back(loss.item<double>());
+    });
+    peak = std::max(peak, bytes);
+  }
+
+  models::Gpt model;
+  std::vector<double> losses;
+  /// The most memory a step took, beyond what was there before it.
+  int64_t peak = 0;
+
+ private:
+  static models::Gpt make(models::GptOptions options) {
+    torch::manual_seed(0);
+    return models::Gpt(options);
+  }
+
+  torch::optim::AdamW optimizer_{model->parameters(), torch::optim::AdamWOptions(3e-3)};
+};
+
+double largest_difference(const Training& a, const Training& b) {
+  double largest = 0;
+  for (size_t i = 0; i < a.losses.size(); ++i) {
+    const double difference = std::abs(a.losses[i] - b.losses[i]);
+    largest = std::isnan(difference) ? INFINITY : std::max(largest, difference);
+  }
+  return largest;
+}
+
+bool equal_parameters(const Training& a, const Training& b) {
+  const std::vector<Tensor> one = a.model->parameters(), other = b.model->parameters();
+  return std::equal(one.begin(), one.end(), other.begin(), other.end(),
+                    [](const Tensor& x, const Tensor& y) { return x.equal(y); });
+}
+
+/// How the trained model tells the story on from its beginning, always by the likeliest letter.
+std::string sample(models::Gpt& model, const Letters& letters, int64_t context) {
+  torch::NoGradGuard no_grad;
+  Tensor window = letters.text.slice(0, 0, context);
+  std::string text;
+  while (text.size() < sample_length) {
+    Tensor next = model->logits(window.unsqueeze(0))[0][-1].argmax();
+    text += letters.alphabet[static_cast<size_t>(next.item<int64_t>())];
+    window = torch::cat({window.slice(0, 1), next.unsqueeze(0)});
+  }
+  return text;
+}
+
+void print_row(const char* name, const Training& training, double milliseconds) {
+  std::printf("%-16s  %10.6f  %12.2f  %14.2f\n", name, training.losses.back(), milliseconds,
+              1e-6 * static_cast<double>(training.peak));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const bool quick = argc > 1 && std::string_view(argv[1]) == "--quick";
+  const size_t steps = quick ? 12 : 400;
+  const Letters letters;
+  models::GptOptions options;
+  options.layers = 3;
+  options.width = 96;
+  options.heads = 4;
+  options.vocabulary = static_cast<int64_t>(letters.alphabet.size());
+  options.context = 48;
+
+  models::MemoryCounter memory;
+  Training eager(options), compiled(options);
+  auto forward = ahead::compile(compiled.model, {.fullgraph = true});
+  const Training::Forward run_eager = [&](const Tensor& tokens, const Tensor& targets) {
+    return eager.model->forward(tokens, targets);
+  };
+
+  // Both take each step one after the other, so that whatever else the machine does meets both.
+  std::mt19937 random(0);
+  models::Pairs times;
+  {
+    models::Progress progress;
+    for (size_t i = 1; i <= steps; ++i) {
+      const Batch batch = draw(letters, options.context, random);
+      times.run([&] { eager.step(run_eager, batch, memory); },
+                [&] { compiled.step(std::ref(forward), batch, memory); });
+      char loss[32];
+      std::snprintf(loss, sizeof loss, "loss %.3f", compiled.losses.back());
+      progress.bar(loss, i, steps);
+    }
+  }
+
+  const Curve eager_curve{"eager", eager.losses}, curve{"ahead::compile", compiled.losses};
+  std::printf("%s\n", letter_plot(eager_curve, curve).c_str());
+  std::filesystem::create_directories("out");
+  std::ofstream("out/training.svg") << svg_plot(eager_curve, curve);
+
+  std::printf("%-16s  %10s  %12s  %14s\n", "", "last loss", "step (ms)", "step peak (MB)");
+  print_row("eager", eager, models::median(times.first));
+  print_row("ahead::compile", compiled, models::median(times.second));
+  std::printf("\nTime, compiled by eager, median of pairs: %.3f. Compiling took %.0f ms.\n",
+              models::median(times.ratios),
+              1e3 * (forward.stats().trace_seconds + forward.stats().compile_seconds));
+  const double difference = largest_difference(eager, compiled);
+  const bool same = difference == 0 && equal_parameters(eager, compiled);
+  std::printf("Largest difference of losses: %g. Trained parameters: %s.\n", difference,
+              equal_parameters(eager, compiled) ? "equal to the bit" : "DIFFERENT");
+  std::printf("Wrote the curves to out/training.svg.\n\nThe model tells the story on:\n%s...\n",
+              sample(compiled.model, letters, options.context).c_str());
+  if (!same) std::fprintf(stderr, "The compiled model trains differently from the eager one.\n");
+  return same ? 0 : 1;
+}
