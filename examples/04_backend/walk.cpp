@@ -64,7 +64,6 @@ ahead::aot::Executable walk(const Graph& graph, const std::vector<ahead::TensorM
 
   auto program = std::make_shared<const Graph>(graph);
   return [program](std::vector<Tensor>&& args) {
-    at::AutoDispatchBelowADInplaceOrView guard;  // gradients and views are in the graph already
     Values values(program->value_capacity());
     for (size_t i = 0; i < args.size(); ++i) {
       values[program->inputs()[i].value->id()] = std::move(args[i]);

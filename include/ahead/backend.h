@@ -9,7 +9,8 @@
 namespace ahead {
 
 /// Makes a backend known under a name, for Options::backend. Throws UserError if there is one of
-/// that name. The compiler must be safe to call from several threads.
+/// that name. The compiler must be safe to call from several threads. What it makes is called below
+/// autograd and autocast, on tensors without history.
 AHEAD_API void register_backend(const std::string& name, aot::GraphCompiler compiler);
 
 /// The names of all backends, sorted.

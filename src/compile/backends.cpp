@@ -1,6 +1,8 @@
 #include "compile/backends.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <map>
 #include <mutex>
@@ -65,6 +67,9 @@ aot::GraphCompiler below_autograd(aot::GraphCompiler compiler) {
                                           const std::vector<TensorMeta>& inputs) {
     return [run = compiler(graph, inputs)](std::vector<at::Tensor>&& args) {
       at::NoGradGuard no_grad;
+      // Views and casts are in the graph already; LibTorch would note or make them once more.
+      at::AutoDispatchBelowADInplaceOrView below_views;
+      c10::impl::ExcludeDispatchKeyGuard below_autocast(c10::autocast_dispatch_keyset);
       for (at::Tensor& arg : args) {
         if (arg.defined() && arg.requires_grad()) arg = arg.detach();
       }

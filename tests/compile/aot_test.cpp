@@ -1,3 +1,4 @@
+#include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -84,6 +85,47 @@ TEST(Backend, RegisteredOnesAreFoundByName) {
   EXPECT_TRUE(at::equal(compiled(x), x * 2));
   EXPECT_EQ(*counter.calls, 1);
   EXPECT_THROW(compile(f, {.backend = "unheard of"}), UserError);
+}
+
+/// Calls every operator as a program would, with whatever LibTorch does around it.
+aot::Executable call_operators(const Graph& graph, const std::vector<TensorMeta>&) {
+  auto interpreter = std::make_shared<Interpreter>(graph);
+  return [interpreter](Tensors&& args) { return interpreter->replay(std::move(args)); };
+}
+
+TEST(Backend, ViewsItMakesAreNotSeenByAutograd) {
+  const auto f = [](const Tensors& in) -> Tensors { return {(in[0] * 2).select(0, 1)}; };
+  auto compiled = aot::function(f, {.forward = call_operators});
+  const at::Tensor x = at::randn({2, 3}).set_requires_grad(true);
+  const at::Tensor y = compiled(Tensors{x})[0];
+  y.mul_(3);
+  EXPECT_TRUE(at::equal(torch::autograd::grad({y.sum()}, {x})[0],
+                        torch::autograd::grad({f({x})[0].mul_(3).sum()}, {x})[0]));
+}
+
+TEST(Backend, CastsNothingAgainUnderAutocast) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    at::Tensor product = in[0].matmul(in[0]);
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    return {product, in[0].matmul(in[0])};
+  };
+  auto compiled = aot::function(f, {.forward = call_operators});
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  const at::Tensor x = at::randn({4, 4});
+  const Tensors expected = f({x}), results = compiled(Tensors{x});
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  at::autocast::clear_cache();
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(results[i].dtype(), expected[i].dtype());
+    EXPECT_TRUE(at::equal(results[i], expected[i]));
+  }
+}
+
+TEST(Compile, FullgraphThrowsWhatTheTraceThrew) {
+  auto compiled = compile([](const at::Tensor& x) { return x * x.sum().item<double>(); },
+                          {.fullgraph = true});
+  EXPECT_THROW(compiled(at::randn({3})), DataDependent);
 }
 
 }  // namespace
