@@ -66,7 +66,7 @@ int main() {
   bool refused = false;
   try {
     strict(x);
-  } catch (const ahead::Unsupported& error) {
+  } catch (const ahead::DataDependent& error) {
     std::printf("       %s\n", error.msg().c_str());
     refused = true;
   }

@@ -155,6 +155,7 @@ std::shared_ptr<Entry> CompiledCore::make_entry(const Situation& now,
     entry->count_owners();
     return entry;
   } catch (const Unsupported& error) {
+    if (options_.fullgraph) throw;
     refuse(error.msg());
     auto nothing = std::make_shared<const CallPlan>();
     CallGuard guard(*nothing, leaves, /*with_offsets=*/false);
