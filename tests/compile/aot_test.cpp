@@ -123,8 +123,8 @@ TEST(Backend, CastsNothingAgainUnderAutocast) {
 }
 
 TEST(Compile, FullgraphThrowsWhatTheTraceThrew) {
-  auto compiled = compile([](const at::Tensor& x) { return x * x.sum().item<double>(); },
-                          {.fullgraph = true});
+  auto compiled =
+      compile([](const at::Tensor& x) { return x * x.sum().item<double>(); }, {.fullgraph = true});
   EXPECT_THROW(compiled(at::randn({3})), DataDependent);
 }
 
