@@ -82,7 +82,7 @@ struct PartitionOptions {
   double memory_budget = 1.0;
   /// Positions among the joint graph's inputs of tensors that stay alive anyway, such as
   /// parameters that are arguments. Saving them is free; so is saving captured tensors.
-  std::vector<int64_t> static_inputs;
+  std::vector<int64_t> static_inputs = {};
   /// Whether operators outside `aten` may run twice.
   bool recompute_custom_operators = false;
   /// After so many cheap operators in a row, one counts as expensive.

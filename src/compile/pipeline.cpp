@@ -90,7 +90,8 @@ void run_passes(Graph& graph, const char* part, const Options& options, Stages& 
 
 PartitionedGraphs partition(const JointGraph& joint, const Options& options) {
   if (options.partitioner.function()) return options.partitioner.function()(joint);
-  return partition_default(joint);
+  if (options.partitioner.kind() == Partitioner::Default) return partition_default(joint);
+  return partition_min_cut(joint, {.memory_budget = options.memory_budget});
 }
 
 std::vector<TensorMeta> input_metas(const Graph& graph) {
