@@ -84,6 +84,7 @@ variable_list CompiledNode::with_error(variable_list&& results) const {
       name() +
       ": the function was compiled with double_backward = false. (torch.compile with aot_autograd "
       "does not currently support double backward.)");
+  error->set_next_edges(torch::autograd::edge_list(next_edges()));
   for (const at::Tensor& result : results) {
     if (!result.defined()) continue;
     torch::autograd::impl::set_gradient_edge(result, {error, error->add_input_metadata(result)});
