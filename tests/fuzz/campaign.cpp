@@ -8,8 +8,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "fuzz/compiled.h"
 #include "fuzz/draft.h"
-#include "fuzz/generator.h"
 #include "fuzz/shrink.h"
 
 namespace ahead::fuzz {
@@ -67,10 +67,18 @@ void print_seed_on_crash() {
   for (int signal : {SIGSEGV, SIGABRT, SIGFPE, SIGBUS}) std::signal(signal, on_crash);
 }
 
+Mode traced_mode() {
+  return {Sharing::Seldom, [](const Program& program) { return check(program); }};
+}
+
+Mode compiled_mode() {
+  return {Sharing::Often, check_compiled};
+}
+
 void Campaign::run(uint64_t seed) {
   current_seed = seed;
-  const Program program = generate(seed);
-  const Verdict verdict = check(program);
+  const Program program = generate(seed, mode_.sharing);
+  const Verdict verdict = mode_.check(program);
   ++programs_;
   switch (verdict.kind) {
     case Verdict::Kind::Agrees:
@@ -91,10 +99,10 @@ void Campaign::run(uint64_t seed) {
 
 void Campaign::report(const Program& program, const Verdict& verdict) {
   const Program minimal = shrink(program, [&](const Program& candidate) {
-    const Verdict again = check(candidate);
+    const Verdict again = mode_.check(candidate);
     return again.kind == Verdict::Kind::Differs && again.what == verdict.what;
   });
-  const Verdict final = check(minimal);
+  const Verdict final = mode_.check(minimal);
   if (!reported_.insert(signature(minimal, final)).second) return;
   ADD_FAILURE() << "AHEAD_FUZZ_SEED=" << program.seed << " differs: " << final.what << "\n"
                 << final.detail << "\n\n"

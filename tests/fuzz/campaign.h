@@ -1,17 +1,32 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
 
 #include "fuzz/check.h"
+#include "fuzz/generator.h"
 
 namespace ahead::fuzz {
+
+/// What a campaign does with programs.
+struct Mode {
+  Sharing sharing = Sharing::Seldom;
+  std::function<Verdict(const Program&)> check;
+};
+
+/// Traces programs and interprets their graphs.
+Mode traced_mode();
+/// Compiles programs and calls them.
+Mode compiled_mode();
 
 /// Checks one random program after the other and keeps count.
 class Campaign {
  public:
+  explicit Campaign(Mode mode) : mode_(std::move(mode)) {}
+
   /// Checks the program of this seed. A program that differs is shrunk, and reported as a failure
   /// of the running test unless one with the same operations was before.
   void run(uint64_t seed);
@@ -27,6 +42,7 @@ class Campaign {
  private:
   void report(const Program& program, const Verdict& verdict);
 
+  const Mode mode_;
   uint64_t programs_ = 0, both_throw_ = 0, unsupported_ = 0, differing_ = 0;
   std::map<std::string, uint64_t> reasons_;
   std::set<std::string> reported_;

@@ -11,7 +11,6 @@
 namespace ahead::fuzz {
 namespace {
 
-constexpr uint64_t default_programs = 4000;
 constexpr double largest_unsupported_share = 0.10;
 
 std::optional<uint64_t> environment(const char* name) {
@@ -32,7 +31,8 @@ class Fuzz : public testing::TestWithParam<uint64_t> {
     print_seed_on_crash();
   }
 
-  Campaign campaign_;
+  /// Runs one half of the programs, or of what the environment asks for.
+  static void run(Campaign campaign, uint64_t default_programs);
 
  private:
   Quiet quiet_;
@@ -54,20 +54,28 @@ void run_for(Campaign& campaign, std::chrono::seconds duration) {
   }
 }
 
+void Fuzz::run(Campaign campaign, uint64_t default_programs) {
+  const uint64_t part = GetParam(), parts = 2;
+  if (const auto seed = environment("AHEAD_FUZZ_SEED")) {
+    if (*seed % parts == part) campaign.run(*seed);
+  } else if (const auto seconds = environment("AHEAD_FUZZ_SECONDS")) {
+    run_for(campaign, std::chrono::seconds(*seconds / parts));
+  } else {
+    const uint64_t count = environment("AHEAD_FUZZ_PROGRAMS").value_or(default_programs);
+    for (uint64_t seed = part; seed < count; seed += parts) campaign.run(seed);
+    EXPECT_LT(campaign.unsupported_share(), largest_unsupported_share);
+  }
+  std::cout << campaign.summary();
+}
+
 }  // namespace
 
 TEST_P(Fuzz, Programs) {
-  const uint64_t part = GetParam(), parts = 2;
-  if (const auto seed = environment("AHEAD_FUZZ_SEED")) {
-    if (*seed % parts == part) campaign_.run(*seed);
-  } else if (const auto seconds = environment("AHEAD_FUZZ_SECONDS")) {
-    run_for(campaign_, std::chrono::seconds(*seconds / parts));
-  } else {
-    const uint64_t count = environment("AHEAD_FUZZ_PROGRAMS").value_or(default_programs);
-    for (uint64_t seed = part; seed < count; seed += parts) campaign_.run(seed);
-    EXPECT_LT(campaign_.unsupported_share(), largest_unsupported_share);
-  }
-  std::cout << campaign_.summary();
+  run(Campaign(traced_mode()), 4000);
+}
+
+TEST_P(Fuzz, CompiledPrograms) {
+  run(Campaign(compiled_mode()), 400);
 }
 
 // Two parts, so that both shards of the tests have work.

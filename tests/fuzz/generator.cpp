@@ -38,7 +38,8 @@ Origin random_origin(Random& random, Layout layout) {
 /// A seed's program in the making.
 class Generator {
  public:
-  explicit Generator(Random& random) : random_(random), machine_({}) {}
+  Generator(Random& random, Sharing sharing)
+      : random_(random), sharing_(sharing), machine_({}) {}
 
   Program run() {
     // Few sizes, so that tensors fit each other.
@@ -70,6 +71,7 @@ class Generator {
     } else if (known > 0 && random_.chance(0.03)) {
       input.shares_memory_with = static_cast<int>(random_.below(known));
     }
+    if (known > 0 && sharing_ == Sharing::Often && input.is_own()) share(input, known);
     if (!input.is_own()) return input;
     input.dtype = random_dtype(random_);
     input.sizes = random_sizes(random_, palette_);
@@ -78,6 +80,18 @@ class Generator {
     if (input.requires_grad) input.origin = random_origin(random_, input.layout);
     input.seed = random_.next() % 1000;
     return input;
+  }
+
+  void share(Input& input, size_t known) {
+    const auto other = static_cast<int>(random_.below(known));
+    const double choice = random_.fraction();
+    if (choice < 0.08) {
+      input.same_as = other;
+    } else if (choice < 0.16) {
+      input.shares_memory_with = other;
+    } else if (choice < 0.3) {
+      input.view_of = other;
+    }
   }
 
   void add_instruction() {
@@ -157,6 +171,7 @@ class Generator {
   }
 
   Random& random_;
+  const Sharing sharing_;
   Program program_;
   Machine machine_;
   Ints palette_;
@@ -181,11 +196,11 @@ bool runs_backward(const Program& program) {
 
 }  // namespace
 
-Program generate(uint64_t seed) {
+Program generate(uint64_t seed, Sharing sharing) {
   Random random(seed);
   Program program;
   do {
-    program = Generator(random).run();
+    program = Generator(random, sharing).run();
   } while (!runs_backward(program) && !random.chance(0.1));
   program.seed = seed;
   return program;

@@ -52,13 +52,13 @@ MadeInput make(const Input& input) {
   };
   if (input.origin == Origin::ViewOfComputed && input.requires_grad) {
     const at::Tensor computed = flat.requires_grad_().mul(1);
-    return {placed(computed), gradient_edge(computed), true};
+    return {placed(computed), gradient_edge(computed), true, flat};
   }
   at::Tensor tensor = placed(flat).variable_data();
   if (!input.requires_grad) return {tensor, {}};
-  tensor.requires_grad_();
+  const at::Tensor leaf = tensor.requires_grad_();
   if (input.origin == Origin::Computed) tensor = tensor.mul(1);
-  return {tensor, gradient_edge(tensor)};
+  return {tensor, gradient_edge(tensor), false, leaf};
 }
 
 std::string list_of(const std::vector<int64_t>& values) {
@@ -90,6 +90,7 @@ std::string Input::str() const {
   if (shares_memory_with >= 0) {
     return "sharing_memory_with(x" + std::to_string(shares_memory_with) + ")";
   }
+  if (view_of >= 0) return "view_of(x" + std::to_string(view_of) + ")";
   std::string text = "make_input({";
   if (dtype != at::kFloat) text += std::string(".dtype = at::k") + c10::toString(dtype) + ", ";
   text += ".sizes = " + list_of(sizes);
@@ -106,15 +107,20 @@ at::Tensor MadeInput::gradient(const at::Tensor& arriving) const {
                                           tensor.storage_offset());
 }
 
-std::vector<MadeInput> make_inputs(const std::vector<Input>& inputs) {
+std::vector<MadeInput> make_inputs(const std::vector<Input>& inputs,
+                                   const std::vector<MadeInput>& before) {
   std::vector<MadeInput> made;
   made.reserve(inputs.size());
   for (const Input& input : inputs) {
-    if (input.same_as >= 0) {
+    if (input.captured && !before.empty()) {
+      made.push_back(before.at(made.size()));
+    } else if (input.same_as >= 0) {
       made.push_back(made.at(static_cast<size_t>(input.same_as)));
     } else if (input.shares_memory_with >= 0) {
       const at::Tensor& other = made.at(static_cast<size_t>(input.shares_memory_with)).tensor;
       made.push_back({sharing_memory_with(other), {}});
+    } else if (input.view_of >= 0) {
+      made.push_back({view_of(made.at(static_cast<size_t>(input.view_of)).tensor), {}});
     } else {
       made.push_back(make(input));
     }
@@ -129,6 +135,11 @@ at::Tensor make_input(const Input& input) {
 at::Tensor sharing_memory_with(const at::Tensor& tensor) {
   at::Tensor same = tensor.detach();
   return same.dim() == 0 ? same : same.narrow(0, 0, (same.size(0) + 1) / 2);
+}
+
+at::Tensor view_of(const at::Tensor& tensor) {
+  if (tensor.dim() == 0 || tensor.size(0) < 2) return tensor.view(tensor.sizes());
+  return tensor.narrow(0, 1, tensor.size(0) - 1);
 }
 
 }  // namespace ahead::fuzz

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/edge.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -38,8 +39,12 @@ struct Input {
   int same_as = -1;
   /// A tensor over the memory of the input at this position; -1 for memory of its own.
   int shares_memory_with = -1;
+  /// A view, known to autograd, of the input at this position; -1 for none.
+  int view_of = -1;
 
-  bool is_own() const { return same_as < 0 && shares_memory_with < 0; }
+  /// The input at another position that it is made of; -1 for a tensor of its own.
+  int origin_position() const { return std::max({same_as, shares_memory_with, view_of}); }
+  bool is_own() const { return origin_position() < 0; }
   /// The expression that makes it.
   std::string str() const;
 };
@@ -52,17 +57,23 @@ struct MadeInput {
   torch::autograd::Edge edge;
   /// The edge is that of the tensor which this one is a view of.
   bool through_view = false;
+  /// The leaf behind it, if there is one.
+  at::Tensor leaf = {};
 
   /// What of the gradient that arrives is the input's.
   at::Tensor gradient(const at::Tensor& arriving) const;
 };
 
-/// Makes all inputs, equal for equal descriptions to the last bit.
-std::vector<MadeInput> make_inputs(const std::vector<Input>& inputs);
+/// Makes all inputs, equal for equal descriptions to the last bit. Those that are captured are taken
+/// from those made before, if there are any.
+std::vector<MadeInput> make_inputs(const std::vector<Input>& inputs,
+                                   const std::vector<MadeInput>& before = {});
 
 /// One input that is a tensor of its own: for pasted programs.
 at::Tensor make_input(const Input& input);
 /// Another tensor over the same memory: the first half of it along the first dimension.
 at::Tensor sharing_memory_with(const at::Tensor& tensor);
+/// A view: all but the first element along the first dimension, or the whole if there is but one.
+at::Tensor view_of(const at::Tensor& tensor);
 
 }  // namespace ahead::fuzz

@@ -24,9 +24,9 @@ class Random {
   }
   /// A position in something of this size, which must not be zero.
   size_t below(size_t size) { return static_cast<size_t>(next() % size); }
-  bool chance(double probability) {
-    return static_cast<double>(next() >> 11) * 0x1p-53 < probability;
-  }
+  /// A number in [0, 1).
+  double fraction() { return static_cast<double>(next() >> 11) * 0x1p-53; }
+  bool chance(double probability) { return fraction() < probability; }
   template <class T>
   const T& pick(const std::vector<T>& from) {
     return from[below(from.size())];

@@ -53,6 +53,7 @@ Program without_input(Program program, size_t position) {
   for (Input& input : program.inputs) {
     if (input.same_as > static_cast<int>(position)) --input.same_as;
     if (input.shares_memory_with > static_cast<int>(position)) --input.shares_memory_with;
+    if (input.view_of > static_cast<int>(position)) --input.view_of;
   }
   rename_variables(program, [=](Variable variable) {
     return is_input(variable) && input_position(variable) > position ? variable + 1 : variable;
@@ -69,8 +70,7 @@ bool is_used(const Program& program, size_t position) {
     if (uses(instruction.operands)) return true;
   }
   for (const Input& input : program.inputs) {
-    if (input.same_as == static_cast<int>(position)) return true;
-    if (input.shares_memory_with == static_cast<int>(position)) return true;
+    if (input.origin_position() == static_cast<int>(position)) return true;
   }
   return uses(program.results);
 }
@@ -183,6 +183,7 @@ class Shrinker {
   bool simplify_inputs() {
     bool smaller = false;
     for (size_t i = 0; i < best_.inputs.size(); ++i) {
+      smaller |= change_input(i, [](Input& input) { return std::exchange(input.captured, false); });
       if (!best_.inputs[i].is_own()) continue;
       smaller |= change_input(i, [](Input& input) {
         return std::exchange(input.layout, Layout::Contiguous) != Layout::Contiguous;
@@ -192,7 +193,6 @@ class Shrinker {
       });
       smaller |=
           change_input(i, [](Input& input) { return std::exchange(input.requires_grad, false); });
-      smaller |= change_input(i, [](Input& input) { return std::exchange(input.captured, false); });
       smaller |= change_input(i, [](Input& input) {
         return at::isFloatingType(input.dtype) &&
                std::exchange(input.dtype, at::kFloat) != at::kFloat;

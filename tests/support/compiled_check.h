@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ahead/ahead.h"
+#include "support/call_comparison.h"
 
 namespace ahead {
 
@@ -21,13 +22,6 @@ struct CompiledCheck {
   bool backward = true;
   /// Only with writes to inputs kept in the graph.
   bool only_kept_mutations = false;
-};
-
-/// The arguments of one call.
-struct CallInputs {
-  std::vector<at::Tensor> passed;
-  /// The leaves behind them, whose gradients are compared.
-  std::vector<at::Tensor> leaves;
 };
 
 /// Calls a function eagerly and compiled, each on its own inputs, several times in a row, with each

@@ -1,0 +1,110 @@
+#include "fuzz/compiled.h"
+
+#include "ahead/ahead.h"
+#include "fuzz/eager.h"
+#include "support/call_comparison.h"
+
+namespace ahead::fuzz {
+namespace {
+
+constexpr uint64_t num_calls = 3;
+
+/// The inputs of one side: arguments for one call, captured ones for all.
+class Inputs {
+ public:
+  explicit Inputs(const Program& program) : program_(program), made_(make_inputs(program.inputs)) {
+    for (const MadeInput& input : made_) versions_.push_back(input.tensor._version());
+  }
+
+  aot::FlatFunction function() const { return function_of(program_, tensors_of(made_)); }
+
+  CallInputs next_call() {
+    if (num_made_++ != 0) made_ = make_inputs(program_.inputs, made_);
+    CallInputs inputs;
+    for (size_t i = 0; i < made_.size(); ++i) {
+      (program_.inputs[i].captured ? inputs.captured : inputs.passed).push_back(made_[i].tensor);
+      if (made_[i].leaf.defined()) inputs.leaves.push_back(made_[i].leaf);
+    }
+    return inputs;
+  }
+
+  /// A captured tensor has history that an earlier call gave it.
+  bool have_history() const {
+    for (size_t i = 0; i < made_.size(); ++i) {
+      const at::Tensor& tensor = made_[i].tensor;
+      if (program_.inputs[i].captured && tensor.requires_grad() &&
+          tensor._version() != versions_[i]) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+ private:
+  const Program& program_;
+  std::vector<MadeInput> made_;
+  std::vector<int64_t> versions_;
+  int num_made_ = 0;
+};
+
+/// The graphs as they were traced and cut.
+std::string graphs_of(const Compiled<aot::FlatFunction>& compiled) {
+  std::string text;
+  for (const ahead::Program& program : compiled.programs()) {
+    const bool is_early = program.name == "trace" || program.name.starts_with("partition");
+    if (is_early) text += program.name + "\n" + program.graph->str();
+  }
+  return text;
+}
+
+Verdict check_with(const Program& program, const Options& options) {
+  Inputs eager(program), compiled_inputs(program);
+  auto compiled = compile(compiled_inputs.function(), options);
+  const CallSide expected{eager.function(), [&] { return eager.next_call(); }};
+  const CallSide actual{[&](const Tensors& args) { return compiled(args); },
+                        [&] { return compiled_inputs.next_call(); }};
+  for (uint64_t call = 0; call < num_calls; ++call) {
+    const bool is_last = call + 1 == num_calls;
+    // Some factories write to what they make, which a graph need not: versions count from there.
+    const CallPoints points{.exact_gradients = !eager.have_history(),
+                            .double_backward = is_last && program.seed % 4 == 0,
+                            .new_versions = false};
+    const ComparedCall compared = compare_call(expected, actual, call, points);
+    // How far eager got before it threw shows in the inputs; a trace leaves them alone.
+    if (!compared.error.empty()) return {Verdict::Kind::BothThrow, compared.error, "", ""};
+    if (!compared.unsupported.empty())
+      return {Verdict::Kind::Unsupported, compared.unsupported, "", ""};
+    if (compared.differences.empty()) continue;
+    const CallDifference& first = compared.differences.front();
+    return {Verdict::Kind::Differs, first.what,
+            "call " + std::to_string(call) + ": " + first.detail, graphs_of(compiled)};
+  }
+  return {};
+}
+
+const char* name_of(Partitioner partitioner) {
+  return partitioner == Partitioner::Default ? "default" : "min-cut";
+}
+
+}  // namespace
+
+Verdict check_compiled(const Program& program) {
+  at::AutoGradMode mode(!program.no_grad);
+  // One half of the programs with each pair, the other half with the other two.
+  bool keep_input_mutations = program.seed % 2 == 0;
+  Verdict verdict;
+  for (const Partitioner partitioner : {Partitioner::Default, Partitioner::MinCut}) {
+    verdict = check_with(program, {.fullgraph = true,
+                                   .partitioner = partitioner,
+                                   .debug_asserts = true,
+                                   .keep_input_mutations = keep_input_mutations});
+    if (verdict.kind == Verdict::Kind::Differs) {
+      verdict.detail = std::string(name_of(partitioner)) + ", " + verdict.detail;
+    }
+    if (verdict.kind != Verdict::Kind::Agrees) return verdict;
+    keep_input_mutations = !keep_input_mutations;
+  }
+  return verdict;
+}
+
+}  // namespace ahead::fuzz
