@@ -92,10 +92,22 @@ variable_list CompiledNode::with_error(variable_list&& results) const {
   return std::move(results);
 }
 
+/// A second derivative computes the function once more, for which it needs the inputs as they were.
+void CompiledNode::check_unwritten(int32_t input) const {
+  for (const CallPlan::Write& write : plan_->writes) {
+    if (write.input != input) continue;
+    throw Unsupported("double backward",
+                      plan_->name + ": the compiled function writes to an input that its second "
+                                    "derivative needs as it was. Clone the input and write to the "
+                                    "clone, or take the gradient inside the compiled function.");
+  }
+}
+
 variable_list CompiledNode::apply_differentiably(variable_list&& gradients) {
   std::vector<at::Tensor> needed;
   size_t next = 0;
   for (const DifferentiableBackward::Need& need : plan_->double_backward->needs()) {
+    if (need.kind == DifferentiableBackward::Need::Kind::Input) check_unwritten(need.index);
     needed.push_back(need.kind == DifferentiableBackward::Need::Kind::Input
                          ? further_inputs_[next++].unpack(getptr())
                          : unpack_saved(static_cast<size_t>(need.index)));

@@ -40,6 +40,7 @@ class CompiledNode final : public torch::autograd::Node {
   std::vector<at::Tensor> unpack();
   at::Tensor unpack_saved(size_t index);
   void save_for_double_backward(const std::vector<at::Tensor>& inputs);
+  void check_unwritten(int32_t input) const;
   torch::autograd::variable_list apply_differentiably(torch::autograd::variable_list&& gradients);
   torch::autograd::variable_list with_error(torch::autograd::variable_list&& results) const;
   void lay_out(torch::autograd::variable_list& gradients) const;
