@@ -212,9 +212,8 @@ std::vector<at::Tensor> CompiledCore::run(const Entry& entry,
 }
 
 CompileStats CompiledCore::stats() const {
-  return {state_->traces,      state_->recompiles, state_->guard_failures,
-          state_->eager_calls, state_->cache_hits, state_->trace_seconds,
-          state_->compile_seconds};
+  return {state_->traces,     state_->recompiles,    state_->guard_failures, state_->eager_calls,
+          state_->cache_hits, state_->trace_seconds, state_->compile_seconds};
 }
 
 std::vector<Program> CompiledCore::programs() const {

@@ -23,8 +23,8 @@ using Tensors = std::vector<at::Tensor>;
 bool stops_gradients(const Node& node) {
   static const Operator* const detach = Operator::find("aten.detach");
   if (node.phase == Phase::Forward && node.has(Tag::NoGrad)) return true;
-  return &node.op() == detach || (node.op().in_dispatcher() &&
-                                  ops::facts(node.op()).op_class == ops::OpClass::Factory);
+  return &node.op() == detach ||
+         (node.op().in_dispatcher() && ops::facts(node.op()).op_class == ops::OpClass::Factory);
 }
 
 /// The forward part of a joint graph that its differentiable outputs need, with inputs for what
@@ -66,8 +66,7 @@ class ForwardCone {
       for (const Value* result : node.results()) {
         if (result == nullptr) continue;
         const at::ScalarType dtype = result->meta.dtype;
-        depends_[result->id()] =
-            depends && (at::isFloatingType(dtype) || at::isComplexType(dtype));
+        depends_[result->id()] = depends && (at::isFloatingType(dtype) || at::isComplexType(dtype));
       }
     }
   }
@@ -87,15 +86,15 @@ class ForwardCone {
     mark_needed(needed);
     copy_needed(needed);
     for (size_t i = 0; i < outputs.size(); ++i) {
-      graph.add_output(copies_[outputs[i]->id()],
-                       {Slot::Kind::Output, static_cast<int32_t>(i)});
+      graph.add_output(copies_[outputs[i]->id()], {Slot::Kind::Output, static_cast<int32_t>(i)});
     }
   }
 
   size_t joint_output(int32_t forward_output) const {
     int32_t count = -1;
     for (size_t i = 0; i < joint_.outputs().size(); ++i) {
-      if (joint_.outputs()[i].slot.kind != Slot::Kind::GradOf && ++count == forward_output) return i;
+      if (joint_.outputs()[i].slot.kind != Slot::Kind::GradOf && ++count == forward_output)
+        return i;
     }
     throw InternalError("double backward", "a tangent belongs to no output.");
   }
@@ -157,7 +156,8 @@ class ForwardCone {
 class DoubleBackward final : public runtime::DifferentiableBackward {
  public:
   DoubleBackward(ForwardCone cone, std::vector<int32_t> grad_inputs,
-                 const std::vector<SavedValue>& saved, std::string opaque, const Options& options, const detail::Compilers& compilers)
+                 const std::vector<SavedValue>& saved, std::string opaque, const Options& options,
+                 const detail::Compilers& compilers)
       : needs_(std::move(cone.needs)),
         unrepeatable_(std::move(cone.unrepeatable)),
         opaque_(std::move(opaque)),
@@ -212,15 +212,17 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
   void check_possible() const {
     if (!opaque_.empty()) {
       throw Unsupported("double backward",
-                        opaque_ + ": a custom autograd function or a hook inside a compiled "
-                                  "function has no second derivative. Take the gradient inside the "
-                                  "compiled function, or call this part uncompiled.");
+                        opaque_ +
+                            ": a custom autograd function or a hook inside a compiled "
+                            "function has no second derivative. Take the gradient inside the "
+                            "compiled function, or call this part uncompiled.");
     }
     if (!unrepeatable_.empty()) {
       throw Unsupported("double backward",
-                        unrepeatable_ + ": the second derivative would have to run this operator "
-                                        "again, which gives something else. Use Partitioner::Default, "
-                                        "or take the gradient inside the compiled function.");
+                        unrepeatable_ +
+                            ": the second derivative would have to run this operator "
+                            "again, which gives something else. Use Partitioner::Default, "
+                            "or take the gradient inside the compiled function.");
     }
   }
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <chrono>
 
-#include "ahead/passes.h"
 #include "ahead/errors.h"
+#include "ahead/passes.h"
 #include "base/hash.h"
 #include "compile/double_backward.h"
 #include "compile/plan_builder.h"
@@ -38,8 +38,7 @@ class Stages {
   /// Keeps a program that the last stage made.
   void keep(const Graph& graph, const char* part = "") {
     graph.verify();
-    programs_.push_back(
-        {std::string(name_) + part, taken_, std::make_shared<const Graph>(graph)});
+    programs_.push_back({std::string(name_) + part, taken_, std::make_shared<const Graph>(graph)});
   }
 
   double taken() const { return taken_; }
@@ -72,9 +71,10 @@ bool names_offsets(const Graph& graph) {
   return false;
 }
 
+/// Whether a result has a history, though it may lead nowhere.
 bool has_gradient(const Graph& graph) {
-  for (const Graph::Output& output : graph.outputs()) {
-    if (output.slot.kind == Slot::Kind::GradOf && output.value != nullptr) return true;
+  for (const Graph::Input& input : graph.inputs()) {
+    if (input.slot.kind == Slot::Kind::Tangent) return true;
   }
   return false;
 }
@@ -115,7 +115,8 @@ void compile_inference(runtime::CallPlan& plan, Graph graph, const Options& opti
                        const detail::Compilers& compilers, Stages& stages) {
   run_passes(graph, "", options, stages);
   plan.num_outputs = plan.first_saved_output = static_cast<int32_t>(graph.outputs().size());
-  plan.forward = stages.run("inference", [&] { return compilers.inference(graph, input_metas(graph)); });
+  plan.forward =
+      stages.run("inference", [&] { return compilers.inference(graph, input_metas(graph)); });
   stages.keep(graph);
 }
 
@@ -127,15 +128,15 @@ void check_one_tangent(const JointGraph& joint, const std::string& opaque) {
     tangents += input.slot.kind == Slot::Kind::Tangent ? 1 : 0;
   }
   if (opaque.empty() || tangents <= 1) return;
-  throw Unsupported("compile", opaque +
-                                   ": a custom autograd function or a hook inside a function with "
-                                   "several differentiable results. Return one result, or call this "
-                                   "part uncompiled.");
+  throw Unsupported("compile",
+                    opaque +
+                        ": a custom autograd function or a hook inside a function with "
+                        "several differentiable results. Return one result, or call this "
+                        "part uncompiled.");
 }
 
 void compile_training(runtime::CallPlan& plan, const Graph& graph, const std::string& opaque,
-                      const Options& options,
-                      const detail::Compilers& compilers, Stages& stages) {
+                      const Options& options, const detail::Compilers& compilers, Stages& stages) {
   const JointGraph joint(graph);
   check_one_tangent(joint, opaque);
   PartitionedGraphs graphs = stages.run("partition", [&] { return partition(joint, options); });
@@ -151,9 +152,8 @@ void compile_training(runtime::CallPlan& plan, const Graph& graph, const std::st
   // Not on the joint graph: a second derivative needs the operators as they were called.
   run_passes(graphs.forward, ".forward", options, stages);
   run_passes(graphs.backward, ".backward", options, stages);
-  plan.forward = stages.run("backend", [&] {
-    return compilers.forward(graphs.forward, input_metas(graphs.forward));
-  });
+  plan.forward = stages.run(
+      "backend", [&] { return compilers.forward(graphs.forward, input_metas(graphs.forward)); });
   plan.backward =
       std::make_shared<runtime::BackwardProgram>(std::move(graphs.backward), compilers.backward);
   if (!options.lazy_backward) plan.backward->compile();
@@ -166,8 +166,8 @@ struct Captured {
   bool is_merged = false;
 };
 
-/// Traces a function. If it writes to an argument that shares memory with another, it is traced once
-/// more over the tensors they are views of.
+/// Traces a function. If it writes to an argument that shares memory with another, it is traced
+/// once more over the tensors they are views of.
 Captured capture_function(const aot::FlatFunction& function,
                           const std::vector<at::Tensor>& inputs) {
   constexpr bool joint = true;  // even where grad mode is off: the function may switch it on
@@ -182,7 +182,8 @@ Captured capture_function(const aot::FlatFunction& function,
     result.is_merged = true;
     merged.adapt(result.plan);
   }
-  if (result.capture.grad_mode_after == at::GradMode::is_enabled()) result.plan.grad_mode_after.reset();
+  if (result.capture.grad_mode_after == at::GradMode::is_enabled())
+    result.plan.grad_mode_after.reset();
   return result;
 }
 

@@ -66,8 +66,8 @@ class PlanBuilder {
     if (input.slot.kind == Slot::Kind::Primal) {
       planned = {CallPlan::Input::Kind::Argument, input.slot.index, capture_.inputs[index].reached};
     } else if (capture_.inputs[index].grad_of >= 0) {
-      planned = {CallPlan::Input::Kind::GradOfInput, forward_input(capture_.inputs[index].grad_of),
-                 {}};
+      planned = {
+          CallPlan::Input::Kind::GradOfInput, forward_input(capture_.inputs[index].grad_of), {}};
     } else {
       planned = {CallPlan::Input::Kind::Captured, 0, input.captured};
     }
@@ -83,8 +83,7 @@ class PlanBuilder {
     const int64_t output =
         graph_.find_output({Slot::Kind::MutatedInput, position(static_cast<int64_t>(index))});
     if (output < 0 && !facts.new_geometry) return;
-    CallPlan::Write write{input,
-                          output < 0 ? -1 : forward_position(static_cast<size_t>(output)),
+    CallPlan::Write write{input, output < 0 ? -1 : forward_position(static_cast<size_t>(output)),
                           facts.seen_by_autograd, facts.writes, facts.new_geometry};
     if (write.geometry) write.geometry->offset -= graph_.inputs()[index].value->meta.offset;
     plan_.writes.push_back(std::move(write));
@@ -130,13 +129,12 @@ class PlanBuilder {
         planned.source = view(facts, {Source::Kind::Input, forward_input(facts.base)});
         break;
       case Kind::ViewOfResult:
-        planned.source = view(
-            facts, {Source::Kind::Output, output_with({Slot::Kind::Output, facts.base})});
+        planned.source =
+            view(facts, {Source::Kind::Output, output_with({Slot::Kind::Output, facts.base})});
         break;
       case Kind::ViewOfBase:
-        planned.source =
-            view(facts, {Source::Kind::Output,
-                         output_with({Slot::Kind::IntermediateBase, facts.base})});
+        planned.source = view(
+            facts, {Source::Kind::Output, output_with({Slot::Kind::IntermediateBase, facts.base})});
         break;
     }
     return planned;

@@ -83,7 +83,8 @@ struct MergedArguments::State {
     check_shapes(given);
     rebased.clear();
     for (const Member& member : members) {
-      if (!given[static_cast<size_t>(member.argument)].is_leaf()) rebased.push_back(member.argument);
+      if (!given[static_cast<size_t>(member.argument)].is_leaf())
+        rebased.push_back(member.argument);
     }
     returned.assign(results.size(), -1);
     for (size_t i = 0; i < results.size(); ++i) {
@@ -99,9 +100,10 @@ struct MergedArguments::State {
     for (const Member& member : members) {
       const at::Tensor& now = args[static_cast<size_t>(member.argument)];
       if (now.sizes() == member.meta.sizes && now.strides() == member.meta.strides) continue;
-      throw Unsupported("compile", member.meta.str() +
-                                       ": the function changes the shape of an argument that shares "
-                                       "its memory with another one. Work on a view instead.");
+      throw Unsupported("compile",
+                        member.meta.str() +
+                            ": the function changes the shape of an argument that shares "
+                            "its memory with another one. Work on a view instead.");
     }
   }
 };
@@ -116,8 +118,8 @@ MergedArguments::MergedArguments(const aot::FlatFunction& function, const Tensor
     for (int32_t argument : base.arguments) {
       const auto index = static_cast<size_t>(argument);
       is_merged[index] = true;
-      state_->members.push_back({argument, static_cast<int32_t>(bases_.size()),
-                                 TensorMeta::of(args[index])});
+      state_->members.push_back(
+          {argument, static_cast<int32_t>(bases_.size()), TensorMeta::of(args[index])});
     }
     inputs_.push_back(tensor);
     bases_.push_back(std::move(base));

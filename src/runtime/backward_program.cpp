@@ -32,8 +32,8 @@ const aot::Executable& BackwardProgram::partial(const Mask& defined, const Mask&
   std::lock_guard<std::mutex> lock(mutex_);
   std::unique_ptr<const aot::Executable>& known = partial_[key];
   if (known == nullptr) {
-    known = std::make_unique<const aot::Executable>(
-        compile(without_tangents(graph_, defined, wanted)));
+    known =
+        std::make_unique<const aot::Executable>(compile(without_tangents(graph_, defined, wanted)));
   }
   return *known;
 }

@@ -13,7 +13,8 @@ at::Tensor tracked_base(const at::Tensor& tensor) {
 at::Tensor whole_storage(const at::Tensor& tensor) {
   const auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
   const int64_t numel = bytes / static_cast<int64_t>(tensor.element_size());
-  return at::empty({0}, tensor.options().requires_grad(false)).set_(tensor.storage(), 0, {numel}, {1});
+  return at::empty({0}, tensor.options().requires_grad(false))
+      .set_(tensor.storage(), 0, {numel}, {1});
 }
 
 }  // namespace

@@ -15,8 +15,8 @@ namespace {
 /// The same memory as a tensor that is made in inference mode. A view would not be one.
 at::Tensor as_inference_tensor(const at::Tensor& tensor) {
   c10::InferenceMode inference;
-  at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(tensor.storage()), tensor.key_set(), tensor.dtype());
+  at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(tensor.storage()),
+                                                             tensor.key_set(), tensor.dtype());
   made.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(),
                                                     tensor.storage_offset());
   return made;
@@ -34,6 +34,7 @@ class Call {
     outputs_ = plan_.forward(std::vector<at::Tensor>(inputs_));
     check_outputs();
     own_outputs();
+    raise_versions();
     make_inference_tensors();
     change_requires_grad(true);
     if (plan_.backward != nullptr) add_node(shared_plan);
@@ -92,6 +93,18 @@ class Call {
     }
   }
 
+  /// Results that the function wrote to after making them are not at version 0, and what is saved
+  /// for the backward must know that.
+  void raise_versions() {
+    for (const CallPlan::Result& result : plan_.results) {
+      if (result.version == 0 || result.source.kind != Source::Kind::Output) continue;
+      const at::Tensor& tensor = outputs_[static_cast<size_t>(result.source.index)];
+      for (uint32_t i = 0; i < result.version && !tensor.is_inference(); ++i) {
+        tensor.unsafeGetTensorImpl()->bump_version();
+      }
+    }
+  }
+
   void add_node(const std::shared_ptr<const CallPlan>& shared_plan) {
     const NodePtr self = make_autograd_node<CompiledNode>(shared_plan);
     auto& node = static_cast<CompiledNode&>(*self);
@@ -107,7 +120,8 @@ class Call {
       at::Tensor& input = inputs[static_cast<size_t>(write.input)];
       if (!write.geometry || write.output >= 0 || input.is_inference()) continue;
       input = input.detach();
-      for (uint64_t i = 0; i < write.version_bumps; ++i) input.unsafeGetTensorImpl()->bump_version();
+      for (uint64_t i = 0; i < write.version_bumps; ++i)
+        input.unsafeGetTensorImpl()->bump_version();
     }
     return inputs;
   }
@@ -134,7 +148,8 @@ class Call {
       counter.set_version(version);
     }
     // Views take over the history of their base when they are asked for it.
-    for (int32_t argument : plan_.rebased_arguments) (*args_)[static_cast<size_t>(argument)].grad_fn();
+    for (int32_t argument : plan_.rebased_arguments)
+      (*args_)[static_cast<size_t>(argument)].grad_fn();
   }
 
   void write(const at::Tensor& input, const CallPlan::Write& write) {
@@ -207,15 +222,11 @@ class Call {
 
   at::Tensor finished(const CallPlan::Result& result) {
     at::Tensor tensor = find(result.source);
-    if (result.source.kind == Source::Kind::Input ||
-        result.source.kind == Source::Kind::Argument) {
+    if (result.source.kind == Source::Kind::Input || result.source.kind == Source::Kind::Argument) {
       return tensor;
     }
     if (tensor.requires_grad() && !result.requires_grad) tensor = tensor.detach();
     if (result.requires_grad && !tensor.requires_grad()) tensor.set_requires_grad(true);
-    if (result.version != 0 && !tensor.is_inference()) {
-      for (uint32_t i = 0; i < result.version; ++i) tensor.unsafeGetTensorImpl()->bump_version();
-    }
     return tensor;
   }
 

@@ -97,9 +97,10 @@ void CompiledNode::check_unwritten(int32_t input) const {
   for (const CallPlan::Write& write : plan_->writes) {
     if (write.input != input) continue;
     throw Unsupported("double backward",
-                      plan_->name + ": the compiled function writes to an input that its second "
-                                    "derivative needs as it was. Clone the input and write to the "
-                                    "clone, or take the gradient inside the compiled function.");
+                      plan_->name +
+                          ": the compiled function writes to an input that its second "
+                          "derivative needs as it was. Clone the input and write to the "
+                          "clone, or take the gradient inside the compiled function.");
   }
 }
 
@@ -136,12 +137,13 @@ at::Tensor CompiledNode::unpack_saved(size_t index) {
     return variables_[static_cast<size_t>(saved.place)].unpack(getptr());
   }
   Intermediate& kept = intermediates_[static_cast<size_t>(saved.place)];
-  TORCH_CHECK(!kept.is_shared || kept.tensor._version() == kept.version,
-              "one of the variables needed for gradient computation has been modified by an inplace "
-              "operation: ",
-              TensorMeta::of(kept.tensor).str(), ", of which an output of the compiled function ",
-              plan_->name, " is a view, is at version ", kept.tensor._version(),
-              "; expected version ", kept.version, " instead.");
+  TORCH_CHECK(
+      !kept.is_shared || kept.tensor._version() == kept.version,
+      "one of the variables needed for gradient computation has been modified by an inplace "
+      "operation: ",
+      TensorMeta::of(kept.tensor).str(), ", of which an output of the compiled function ",
+      plan_->name, " is a view, is at version ", kept.tensor._version(), "; expected version ",
+      kept.version, " instead.");
   return will_release_ ? std::move(kept.tensor) : kept.tensor;
 }
 

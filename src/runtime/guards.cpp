@@ -105,10 +105,10 @@ TensorGuard::TensorGuard(const at::Tensor& tensor, bool offset)
 
 bool TensorGuard::holds(const at::Tensor& tensor) const {
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-  return impl.key_set().raw_repr() == keys && impl.dtype() == c10::scalarTypeToTypeMeta(meta.dtype) &&
-         impl.device() == meta.device && impl.requires_grad() == requires_grad &&
-         impl.sizes() == meta.sizes && impl.strides() == meta.strides &&
-         (!with_offset || impl.storage_offset() == meta.offset);
+  return impl.key_set().raw_repr() == keys &&
+         impl.dtype() == c10::scalarTypeToTypeMeta(meta.dtype) && impl.device() == meta.device &&
+         impl.requires_grad() == requires_grad && impl.sizes() == meta.sizes &&
+         impl.strides() == meta.strides && (!with_offset || impl.storage_offset() == meta.offset);
 }
 
 std::string TensorGuard::difference(const at::Tensor& now) const {
@@ -150,8 +150,8 @@ bool CallGuard::is_written_alone(const CallPlan& plan, const std::vector<at::Ten
   for (const CallPlan::Write& write : plan.writes) {
     if (write.output < 0) continue;
     const at::Tensor& written = input_of(plan, args, static_cast<size_t>(write.input));
-    const bool is_base = plan.inputs[static_cast<size_t>(write.input)].kind ==
-                         CallPlan::Input::Kind::Base;
+    const bool is_base =
+        plan.inputs[static_cast<size_t>(write.input)].kind == CallPlan::Input::Kind::Base;
     for (size_t i = 0; i < plan.inputs.size(); ++i) {
       if (i == static_cast<size_t>(write.input)) continue;
       const at::Tensor& other = input_of(plan, args, i);

@@ -48,9 +48,7 @@ class TangentRemover {
       has_live |= state(value) == State::Live;
       has_dead |= state(value) == State::Dead;
     });
-    const State result = has_live   ? State::Live
-                         : has_dead ? State::Dead
-                                    : State::Independent;
+    const State result = has_live ? State::Live : has_dead ? State::Dead : State::Independent;
     for (Value* value : node.results()) {
       if (value != nullptr) state(value) = result;
     }

@@ -14,7 +14,7 @@ namespace ahead::tracing {
 
 /// What a traced function did to one of its graph inputs.
 struct InputFacts {
-  /// By how much writing to it has raised its version; 0: it was not written to.
+  /// By how much writing to it has raised its version.
   uint64_t writes = 0;
   /// The writes are part of its history: a gradient flows through them.
   bool seen_by_autograd = false;

@@ -45,11 +45,10 @@ class LiftHandler {
     ensure_functionalizable(op_);
     if (op_.addresses_storage) address_storage();
     if (op_.mutates) find_written();
-    if (op_.mutates) remember_versions();
+    if (op_.mutates) count_list_writes();
     if (op_.keeps_layout) remember_layouts();
     if (!op_.is_in_formula || !follow_eager_formula(op_, stack_)) call();
     restore_layouts();
-    raise_versions();
     tracer_->keep_storages();
     for (const at::Tensor& written : written_) tracer_->mirror_history(written);
     watch_results();
@@ -180,22 +179,13 @@ class LiftHandler {
     }
   }
 
-  /// Those of lists of tensors that the operator writes to.
-  void remember_versions() {
+  void count_list_writes() {
     const size_t first = stack_.size() - static_cast<size_t>(op_.num_args);
     for (size_t index : written_arguments(*op_.op)) {
       if (!stack_[first + index].isTensorList()) continue;
       for_each_tensor(stack_[first + index], [&](const at::Tensor& tensor) {
-        if (is_traced(tensor) && !tensor.is_inference())
-          listed_.emplace_back(tensor, tensor._version());
+        if (is_traced(tensor)) tracer_->count_list_write(tensor);
       });
-    }
-  }
-
-  /// Functionalisation leaves the versions of lists as they were; eager does not.
-  void raise_versions() {
-    for (const auto& [tensor, version] : listed_) {
-      if (tensor._version() == version) tensor.unsafeGetTensorImpl()->bump_version();
     }
   }
 
@@ -218,7 +208,6 @@ class LiftHandler {
   Tracer* tracer_;
   c10::SmallVector<at::Tensor, 1> written_;
   c10::SmallVector<at::Tensor, 1> before_;  ///< what they held; only if they keep their layout
-  std::vector<std::pair<at::Tensor, int64_t>> listed_;
 };
 
 }  // namespace

@@ -6,6 +6,8 @@
 
 #include <map>
 
+#include "ops/facts.h"
+
 namespace ahead::tracing {
 namespace {
 
@@ -18,7 +20,8 @@ at::functionalization::FunctionalStorageImpl* storage_of(const at::Tensor& trace
 
 Value* current_value(const at::Tensor& traced) {
   at::functionalization::impl::sync(traced);
-  const at::Tensor& inner = at::functionalization::impl::unsafeGetFunctionalWrapper(traced)->value();
+  const at::Tensor& inner =
+      at::functionalization::impl::unsafeGetFunctionalWrapper(traced)->value();
   return as_fake(inner).value();
 }
 
@@ -27,10 +30,31 @@ Value* root_of(const at::Tensor& traced) {
   return as_fake(storage_of(traced)->base()).value();
 }
 
+/// The value that this one is a view of; null if it is none.
+Value* viewed_by(const Value* value) {
+  const Node* node = value->producer();
+  if (node == nullptr || !node->op().in_dispatcher()) return nullptr;
+  if (ops::facts(node->op()).view == ops::ViewKind::None) return nullptr;
+  return !node->args().empty() && node->args()[0].is_value() ? node->args()[0].value() : nullptr;
+}
+
+/// Several tensors from outside may be views of one: the one that a value was made from.
+size_t viewed_among(Tracer& tracer, const std::vector<size_t>& candidates, Value* value) {
+  if (candidates.size() == 1) return candidates.front();
+  for (; value != nullptr; value = viewed_by(value)) {
+    for (size_t position : candidates) {
+      if (current_value(tracer.lifted()[position].wrapper) == value) return position;
+    }
+  }
+  return candidates.front();
+}
+
 /// Whether calling the view operators again on `base` gives this tensor its history.
 bool is_history_of_views(const at::Tensor& traced, const at::Tensor& base) {
   if (!traced.requires_grad()) return true;
-  if (!traced.is_view() || !base.defined() || !traced._base().is_same(base)) return false;
+  if (!traced.is_view() || !base.defined()) return false;
+  const bool is_view_itself = !base.is_inference() && base.is_view();
+  if (!traced._base().is_same(is_view_itself ? base._base() : base)) return false;
   const auto* meta = torch::autograd::impl::get_view_autograd_meta(traced);
   return meta->get_creation_meta() != torch::autograd::CreationMeta::IN_CUSTOM_FUNCTION;
 }
@@ -43,11 +67,12 @@ ResultSorter::ResultSorter(Tracer& tracer, const std::vector<at::Tensor>& result
     const bool is_real = result.defined() && !is_traced(result);
     traced_.push_back(is_real ? tracer.lift(result) : result);
   }
-  std::unordered_map<const void*, size_t> inputs, lifted_storages, seen;
+  std::unordered_map<const void*, size_t> inputs, seen;
+  std::unordered_map<const void*, std::vector<size_t>> lifted_storages;
   for (size_t i = 0; i < tracer.lifted().size(); ++i) {
     const at::Tensor& wrapper = tracer.lifted()[i].wrapper;
     inputs.emplace(wrapper.unsafeGetTensorImpl(), i);
-    lifted_storages.emplace(storage_of(wrapper), i);
+    lifted_storages[storage_of(wrapper)].push_back(i);
   }
   std::map<size_t, std::vector<size_t>> groups;  // by the first of each
   std::unordered_map<const void*, size_t> group_of;
@@ -65,9 +90,10 @@ ResultSorter::ResultSorter(Tracer& tracer, const std::vector<at::Tensor>& result
       facts_[i].base = static_cast<int32_t>(same.first->second);
     } else if (auto lifted = lifted_storages.find(storage_of(traced));
                lifted != lifted_storages.end()) {
-      const at::Tensor& wrapper = tracer.lifted()[lifted->second].wrapper;
+      const size_t position = viewed_among(tracer, lifted->second, facts_[i].value);
+      const at::Tensor& wrapper = tracer.lifted()[position].wrapper;
       facts_[i].root = current_value(wrapper);
-      make_view(i, Kind::ViewOfInput, static_cast<int32_t>(lifted->second), wrapper);
+      make_view(i, Kind::ViewOfInput, static_cast<int32_t>(position), wrapper);
     } else {
       groups[group_of.emplace(storage_of(traced), i).first->second].push_back(i);
     }

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <typeinfo>
 #include <unordered_set>
 
@@ -67,9 +68,10 @@ void explain(const c10::Error& error) {
                       "back.");
   }
   if (says(error, "cannot mutate tensors with frozen storage")) {
-    throw Unsupported("trace",
-                      "set_: the function writes to a view of what a tensor held before set_() gave "
-                      "it other memory. Write to a clone.");
+    throw Unsupported(
+        "trace",
+        "set_: the function writes to a view of what a tensor held before set_() gave "
+        "it other memory. Write to a clone.");
   }
   if (says(error, "Autograd not support dtype")) {
     throw Unsupported("trace",
@@ -101,8 +103,9 @@ std::vector<at::Tensor> run_engine(const edge_list& roots, const std::vector<at:
 
 /// Whether a tensor's memory is enough for the shape of another one.
 bool fits_storage(const at::Tensor& shape, const at::Tensor& tensor) {
-  const size_t needed = at::detail::computeStorageNbytes(
-      shape.sizes(), shape.strides(), shape.itemsize(), static_cast<size_t>(shape.storage_offset()));
+  const size_t needed =
+      at::detail::computeStorageNbytes(shape.sizes(), shape.strides(), shape.itemsize(),
+                                       static_cast<size_t>(shape.storage_offset()));
   return needed <= tensor.storage().nbytes();
 }
 
@@ -209,21 +212,23 @@ void Session::add_mutated_inputs() {
     check_not_overlapping(lifted);
     check_not_aliased(i);
     const Slot slot{Slot::Kind::MutatedInput, static_cast<int32_t>(lifted.value->index())};
-    add_output(lifted.wrapper, slot, is_history_changed(lifted));
+    const bool has_tangent =
+        is_capture_ ? is_history_changed(lifted) : lifted.wrapper.requires_grad();
+    add_output(lifted.wrapper, slot, has_tangent);
   }
 }
 
-/// A graph can only tell of new contents; a compiled function can give a tensor new sizes and strides
-/// too, but no other memory.
+/// A graph can only tell of new contents; a compiled function can give a tensor new sizes and
+/// strides too, but no other memory.
 void Session::check_geometry(const Lifted& lifted) {
   at::FunctionalTensorWrapper& wrapper = functional_wrapper(lifted.wrapper);
   const bool is_reshaped = wrapper.has_metadata_mutation();
   const bool fits = !is_reshaped || fits_storage(lifted.wrapper, lifted.real);
   if (!wrapper.was_storage_changed() && fits && (is_capture_ || !is_reshaped)) return;
-  throw Unsupported(
-      "trace", lifted.value->meta.str() +
-                   ": the function changes the shape or the storage of a tensor from outside "
-                   "(set_, resize_, transpose_ and the like). Work on a view instead.");
+  throw Unsupported("trace",
+                    lifted.value->meta.str() +
+                        ": the function changes the shape or the storage of a tensor from outside "
+                        "(set_, resize_, transpose_ and the like). Work on a view instead.");
 }
 
 void Session::check_not_overlapping(const Lifted& mutated) {
@@ -241,10 +246,10 @@ void Session::check_not_aliased(size_t mutated) const {
     const at::Tensor& other = tracer_.lifted()[i].real;
     if (i == mutated || !overlap(other, real)) continue;
     throw AliasedWrite("trace", TensorMeta::of(real).str() +
-                                   ": the function writes to this tensor, and " +
-                                   TensorMeta::of(other).str() +
-                                   ", which it uses too, shares its memory. Pass one of them and "
-                                   "take the other as a view of it.");
+                                    ": the function writes to this tensor, and " +
+                                    TensorMeta::of(other).str() +
+                                    ", which it uses too, shares its memory. Pass one of them and "
+                                    "take the other as a view of it.");
   }
 }
 
@@ -295,9 +300,11 @@ void Session::describe_inputs() {
     const bool is_reshaped = wrapper.has_metadata_mutation();
     if (is_reshaped) facts.new_geometry = TensorMeta::of(lifted.wrapper);
     if (is_reshaped || wrapper.has_data_mutation()) {
-      facts.writes = lifted.wrapper.is_inference() ? 1 : lifted.wrapper._version();
+      const auto version =
+          static_cast<uint64_t>(lifted.wrapper.is_inference() ? 1 : lifted.wrapper._version());
+      facts.writes = version + tracer_.list_writes(lifted.wrapper);
+      facts.seen_by_autograd = is_history_changed(lifted);
     }
-    facts.seen_by_autograd = facts.writes != 0 && is_history_changed(lifted);
     note_requires_grad(lifted, facts);
   }
 }
@@ -324,7 +331,8 @@ void Session::number_inputs(const std::vector<at::Tensor>& inputs) {
   for (size_t i = 0; i < graph_inputs.size(); ++i) {
     InputFacts facts = input_facts_[graph_inputs[i].value];
     if (graph_inputs[i].slot.kind == Slot::Kind::Primal) {
-      const auto* impl = inputs[static_cast<size_t>(graph_inputs[i].slot.index)].unsafeGetTensorImpl();
+      const auto* impl =
+          inputs[static_cast<size_t>(graph_inputs[i].slot.index)].unsafeGetTensorImpl();
       const auto [first, is_new] = first_of.emplace(impl, static_cast<int32_t>(i));
       if (!is_new) facts.same_as = first->second;
     }
@@ -371,9 +379,10 @@ void Session::add_gradients() {
 /// Results that only depend on leaves made inside have a history that nobody can use but see.
 void Session::check_no_inner_history(const edge_list& roots) const {
   if (!is_capture_ || roots.empty()) return;
-  throw Unsupported("trace",
-                    "requires_grad_: a result depends on no differentiable tensor but on leaves that "
-                    "the function makes itself. Make them outside, or detach the result.");
+  throw Unsupported(
+      "trace",
+      "requires_grad_: a result depends on no differentiable tensor but on leaves that "
+      "the function makes itself. Make them outside, or detach the result.");
 }
 
 /// What lies beyond the tensors from outside is differentiated outside.
@@ -454,8 +463,8 @@ void Session::add_accumulated_grads() {
   }
 }
 
-/// Which inputs are gradients of others, where a caller has to look for them, and which are known to
-/// the function by themselves.
+/// Which inputs are gradients of others, where a caller has to look for them, and which are known
+/// to the function by themselves.
 void Session::note_grads() {
   for (const Lifted& lifted : tracer_.lifted()) {
     if (lifted.is_reached) input_facts_[lifted.value].reached = lifted.real;

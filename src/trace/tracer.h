@@ -91,6 +91,13 @@ class Tracer : public c10::intrusive_ptr_target {
   /// The operator announced last, once; null if there is none.
   const Operator* take_announced_in_place() { return std::exchange(announced_in_place_, nullptr); }
 
+  /// An operator wrote to this tensor in a list, which functionalisation does not count as a write.
+  void count_list_write(const at::Tensor& traced) { ++list_writes_[traced.unsafeGetTensorImpl()]; }
+  uint64_t list_writes(const at::Tensor& traced) const {
+    const auto known = list_writes_.find(traced.unsafeGetTensorImpl());
+    return known == list_writes_.end() ? 0 : known->second;
+  }
+
   /// Makes a tangent for the graph output at this position.
   at::Tensor make_tangent(const at::Tensor& like, int32_t output);
 
@@ -134,6 +141,7 @@ class Tracer : public c10::intrusive_ptr_target {
   std::unordered_map<const c10::StorageImpl*, size_t> lifted_storages_;
   bool any_storage_is_addressed_ = false;
   std::unordered_map<const c10::TensorImpl*, at::Tensor> constants_;
+  std::unordered_map<const c10::TensorImpl*, uint64_t> list_writes_;
   std::vector<std::pair<c10::weak_intrusive_ptr<c10::TensorImpl>, const Operator*>> watched_;
 };
 
