@@ -32,7 +32,10 @@ bool stops_gradients(const Node& node) {
 class ForwardCone {
  public:
   ForwardCone(const JointGraph& joint, const PartitionedGraphs& graphs)
-      : joint_(joint), saved_(joint.value_capacity(), -1), depends_(joint.value_capacity()) {
+      : joint_(joint),
+        saved_(joint.value_capacity(), -1),
+        depends_(joint.value_capacity()),
+        doubtful_(joint.value_capacity()) {
     for (size_t i = 0; i < graphs.saved.size(); ++i) {
       const int64_t value = graphs.saved[i].joint_value;
       if (value >= 0) saved_[static_cast<size_t>(value)] = static_cast<int32_t>(i);
@@ -49,6 +52,9 @@ class ForwardCone {
   std::vector<Need> needs;
   /// An operator that cannot run twice though it would have to; empty if there is none.
   std::string unrepeatable;
+  /// An operator under no_grad of which it is not known whether a gradient goes past it; empty if
+  /// there is none.
+  std::string doubtful;
 
  private:
   /// Which values a gradient could flow through.
@@ -60,6 +66,7 @@ class ForwardCone {
       }
     }
     for (const Node& node : joint_.nodes()) {
+      mark_doubtful(node);
       if (stops_gradients(node)) continue;
       bool depends = false;
       node.for_each_operand([&](Value* value) { depends |= depends_[value->id()]; });
@@ -68,6 +75,18 @@ class ForwardCone {
         const at::ScalarType dtype = result->meta.dtype;
         depends_[result->id()] = depends && (at::isFloatingType(dtype) || at::isComplexType(dtype));
       }
+    }
+  }
+
+  /// What no_grad code makes of a value with history may be a constant, or, if it wrote in place,
+  /// have that history still. The graph does not tell.
+  void mark_doubtful(const Node& node) {
+    if (node.phase != Phase::Forward || !node.has(Tag::NoGrad)) return;
+    bool is_doubtful = false;
+    node.for_each_operand(
+        [&](Value* value) { is_doubtful |= depends_[value->id()] || doubtful_[value->id()]; });
+    for (const Value* result : node.results()) {
+      if (result != nullptr) doubtful_[result->id()] = is_doubtful;
     }
   }
 
@@ -108,7 +127,11 @@ class ForwardCone {
       if (!is_needed) continue;
       if (ops::is_ordered(*node)) unrepeatable = node->op().name();
       needed_nodes_.push_back(node);
-      node->for_each_operand([&](Value* value) { needed[value->id()] = true; });
+      node->for_each_operand([&](Value* value) {
+        needed[value->id()] = true;
+        if (doubtful_[value->id()] && !node->has(Tag::NoGrad))
+          doubtful = value->producer()->op().name();
+      });
     }
   }
 
@@ -147,7 +170,7 @@ class ForwardCone {
 
   const JointGraph& joint_;
   std::vector<int32_t> saved_;
-  std::vector<bool> depends_;
+  std::vector<bool> depends_, doubtful_;
   std::vector<int32_t> forward_input_;
   std::vector<const Node*> needed_nodes_;
   ValueMap copies_;
@@ -160,6 +183,7 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
                  const detail::Compilers& compilers)
       : needs_(std::move(cone.needs)),
         unrepeatable_(std::move(cone.unrepeatable)),
+        doubtful_(std::move(cone.doubtful)),
         opaque_(std::move(opaque)),
         forward_(cone.graph),
         options_(options),
@@ -217,6 +241,14 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
                             "function has no second derivative. Take the gradient inside the "
                             "compiled function, or call this part uncompiled.");
     }
+    if (!doubtful_.empty()) {
+      throw Unsupported("double backward",
+                        doubtful_ +
+                            ": under no_grad it takes a tensor with history, and what "
+                            "becomes of that history in a second derivative is not known. "
+                            "Detach the tensor first, or take the gradient inside the "
+                            "compiled function.");
+    }
     if (!unrepeatable_.empty()) {
       throw Unsupported("double backward",
                         unrepeatable_ +
@@ -266,7 +298,7 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
   }
 
   std::vector<Need> needs_;
-  const std::string unrepeatable_, opaque_;
+  const std::string unrepeatable_, doubtful_, opaque_;
   const Interpreter forward_;
   Options options_;
   const detail::Compilers compilers_;

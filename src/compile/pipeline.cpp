@@ -88,6 +88,19 @@ void run_passes(Graph& graph, const char* part, const Options& options, Stages& 
   }
 }
 
+/// Runs the passes over a graph before it is compiled.
+aot::GraphCompiler with_passes(const aot::GraphCompiler& compiler, const Options& options) {
+  return [compiler, skipped = options.skip_passes](const Graph& graph,
+                                                   const std::vector<TensorMeta>& inputs) {
+    Graph optimised(graph);
+    for (const passes::Pass& pass : passes::all()) {
+      if (std::find(skipped.begin(), skipped.end(), pass.name) == skipped.end())
+        pass.run(optimised);
+    }
+    return compiler(optimised, inputs);
+  };
+}
+
 PartitionedGraphs partition(const JointGraph& joint, const Options& options) {
   if (options.partitioner.function()) return options.partitioner.function()(joint);
   if (options.partitioner.kind() == Partitioner::Default) return partition_default(joint);
@@ -149,13 +162,13 @@ void compile_training(runtime::CallPlan& plan, const Graph& graph, const std::st
   plan.num_outputs = static_cast<int32_t>(graphs.forward.outputs().size());
   stages.keep(graphs.forward, ".forward");
   stages.keep(graphs.backward, ".backward");
-  // Not on the joint graph: a second derivative needs the operators as they were called.
+  // Not on the joint graph: a second derivative needs the operators as they were called. Nor on the
+  // backward as a whole: what undefined tangents leave out of it must be seen first.
   run_passes(graphs.forward, ".forward", options, stages);
-  run_passes(graphs.backward, ".backward", options, stages);
   plan.forward = stages.run(
       "backend", [&] { return compilers.forward(graphs.forward, input_metas(graphs.forward)); });
-  plan.backward =
-      std::make_shared<runtime::BackwardProgram>(std::move(graphs.backward), compilers.backward);
+  plan.backward = std::make_shared<runtime::BackwardProgram>(
+      std::move(graphs.backward), with_passes(compilers.backward, options));
   if (!options.lazy_backward) plan.backward->compile();
 }
 

@@ -131,6 +131,16 @@ struct Cube : torch::autograd::Function<Cube> {
   }
 };
 
+TEST(DoubleBackward, WritesUnderNoGradAreRefused) {
+  // cosine_similarity writes to its norms under no_grad, which leaves them their history.
+  const auto f = [](const at::Tensor& x) { return at::cosine_similarity(x, x.sin(), 0); };
+  auto compiled = compile(f, {.fullgraph = true});
+  const at::Tensor x = leaf({3});
+  const at::Tensor y = compiled(x);
+  EXPECT_TRUE(at::equal(grad({y}, {x}, {}, true)[0], grad({f(x)}, {x})[0]));
+  EXPECT_THROW(grad({y}, {x}, {}, true, true), Unsupported);
+}
+
 TEST(DoubleBackward, CustomFunctionIsRefused) {
   const auto f = [](const at::Tensor& x) { return Cube::apply(x); };
   auto compiled = compile(f, {.fullgraph = true});

@@ -71,11 +71,11 @@ void Fuzz::run(Campaign campaign, uint64_t default_programs) {
 }  // namespace
 
 TEST_P(Fuzz, Programs) {
-  run(Campaign(traced_mode()), 4000);
+  run(Campaign(traced_mode()), 3000);
 }
 
 TEST_P(Fuzz, CompiledPrograms) {
-  run(Campaign(compiled_mode()), 400);
+  run(Campaign(compiled_mode()), 80);
 }
 
 // Two parts, so that both shards of the tests have work.
