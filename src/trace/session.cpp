@@ -494,7 +494,9 @@ void Session::drop_unused_captures() {
   for (size_t i = graph.inputs().size(); i-- > 0;) {
     const Graph::Input& input = graph.inputs()[i];
     if (input.slot.kind != Slot::Kind::Captured || input.value->is_used()) continue;
-    if (named.count(static_cast<int32_t>(i)) == 0) graph.erase_input(i);
+    const bool is_result = std::find(result_inputs_.begin(), result_inputs_.end(), input.value) !=
+                           result_inputs_.end();
+    if (!is_result && named.count(static_cast<int32_t>(i)) == 0) graph.erase_input(i);
   }
 }
 

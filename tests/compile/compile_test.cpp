@@ -15,9 +15,7 @@ at::Tensor leaf(at::IntArrayRef sizes) {
 
 TEST(Compile, FunctionWithGradient) {
   expect_compiled_like_eager(
-      [](const Tensors& in) -> Tensors {
-        return {torch::tanh(in[0].matmul(in[1]) + in[2]).sum()};
-      },
+      [](const Tensors& in) -> Tensors { return {torch::tanh(in[0].matmul(in[1]) + in[2]).sum()}; },
       {leaf({4, 4}), leaf({4, 4}), leaf({4})});
 }
 
@@ -173,10 +171,10 @@ TEST(Compile, ArgumentsThatShareMemory) {
     expect_compiled_like_eager(f, {shared.slice(0, 0, 4), at::randn({4}), shared.slice(0, 2, 6)});
   }
   // They share a storage, but no element.
-  expect_compiled_like_eager(
-      f, {plain.slice(0, 0, 4), at::randn({4}), plain.slice(0, 4, 8)}, {.backward = false});
-  expect_compiled_like_eager(
-      f, {plain.slice(0, 0, 8, 2), at::randn({4}), plain.slice(0, 1, 8, 2)}, {.backward = false});
+  expect_compiled_like_eager(f, {plain.slice(0, 0, 4), at::randn({4}), plain.slice(0, 4, 8)},
+                             {.backward = false});
+  expect_compiled_like_eager(f, {plain.slice(0, 0, 8, 2), at::randn({4}), plain.slice(0, 1, 8, 2)},
+                             {.backward = false});
 }
 
 TEST(Compile, SharedMemoryIsGuarded) {
@@ -193,6 +191,19 @@ TEST(Compile, SharedMemoryIsGuarded) {
     };
     EXPECT_TRUE(at::equal(f(pick(a))[0], compiled(pick(b))[0])) << call;
     EXPECT_TRUE(at::equal(a, b)) << call;
+  }
+}
+
+TEST(Compile, ReturnsACapturedTensorItself) {
+  const at::Tensor captured = leaf({3});
+  const auto f = [&](const at::Tensor& x) {
+    return std::vector<at::Tensor>{x * 2, captured, captured.view({3, 1})};
+  };
+  auto compiled = compile(f, {.fullgraph = true});
+  for (int call = 0; call < 3; ++call) {
+    const std::vector<at::Tensor> results = compiled(at::randn({3}));
+    EXPECT_TRUE(results[1].is_same(captured));
+    EXPECT_TRUE(results[2].is_alias_of(captured));
   }
 }
 
