@@ -4,6 +4,7 @@
 #include <ATen/ops/alias.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include "ahead/errors.h"
 #include "runtime/base_of.h"
@@ -159,7 +160,17 @@ class Call {
                         input.storage_offset() + write.geometry->offset);
     }
     if (write.output < 0) return;
-    input.copy_(outputs_[static_cast<size_t>(write.output)]);
+    const at::Tensor& contents = outputs_[static_cast<size_t>(write.output)];
+    if (!write.seen_by_autograd || input.is_view()) {
+      input.copy_(contents);
+      return;
+    }
+    // copy_ would send zeros to what the tensor was before, which change layouts and signs of zero.
+    {
+      at::NoGradGuard no_grad;
+      input.copy_(contents);
+    }
+    torch::autograd::impl::rebase_history(input, torch::autograd::impl::gradient_edge(contents));
   }
 
   void set_new_grads() {
