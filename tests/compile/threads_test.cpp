@@ -1,0 +1,49 @@
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <atomic>
+#include <thread>
+
+#include "ahead/ahead.h"
+
+namespace ahead {
+namespace {
+
+at::Tensor function(const at::Tensor& x, const at::Tensor& w) {
+  return torch::tanh(x.matmul(w)).sum(0) * x.size(0);
+}
+
+TEST(CompileThreads, OneCallableFromEightThreads) {
+  at::set_num_threads(1);
+  auto compiled = compile(function, {.fullgraph = true});
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int number = 0; number < 8; ++number) {
+    threads.emplace_back([&, number] {
+      for (int call = 0; call < 20; ++call) {
+        // Three sizes, so that threads compile while others run.
+        const at::Tensor x = at::randn({2 + (number + call) % 3, 4});
+        const at::Tensor w = at::randn({4, 5}).set_requires_grad(true);
+        const at::Tensor expected = torch::autograd::grad({function(x, w).sum()}, {w})[0];
+        const at::Tensor actual = torch::autograd::grad({compiled(x, w).sum()}, {w})[0];
+        if (!at::equal(expected, actual)) ++wrong;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_LE(compiled.programs().size(), 3u * 8u);
+  EXPECT_EQ(compiled.stats().eager_calls, 0u);
+}
+
+TEST(CompileThreads, BackwardOnAnotherThread) {
+  auto compiled = compile(function, {.fullgraph = true});
+  const at::Tensor x = at::randn({3, 4}), w = at::randn({4, 5}).set_requires_grad(true);
+  const at::Tensor expected = torch::autograd::grad({function(x, w).sum()}, {w})[0];
+  const at::Tensor loss = compiled(x, w).sum();
+  std::thread([&] { loss.backward(); }).join();
+  EXPECT_TRUE(at::equal(w.grad(), expected));
+}
+
+}  // namespace
+}  // namespace ahead
