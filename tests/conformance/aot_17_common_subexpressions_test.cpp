@@ -39,11 +39,9 @@ TEST(AotCommonSubexpressions, test_empty) {
 }
 
 TEST(AotCommonSubexpressions, test_rand_like) {
-  EXPECT_EQ(removed(
-                [](const Tensors& in) -> Tensors {
-                  return {at::rand_like(in[0]) + at::rand_like(in[0])};
-                },
-                square),
+  EXPECT_EQ(removed([](const Tensors& in)
+                        -> Tensors { return {at::rand_like(in[0]) + at::rand_like(in[0])}; },
+                    square),
             0u);
 }
 
@@ -54,9 +52,8 @@ TEST(AotCommonSubexpressions, test_rand_n) {
 }
 
 TEST(AotCommonSubexpressions, test_hash_with_numbers) {
-  EXPECT_EQ(removed(
-                [](const Tensors& in) -> Tensors { return {(in[0] - 1) * (in[0] - 1.0)}; },
-                {at::arange(4)}),
+  EXPECT_EQ(removed([](const Tensors& in) -> Tensors { return {(in[0] - 1) * (in[0] - 1.0)}; },
+                    {at::arange(4)}),
             0u);
 }
 
@@ -74,7 +71,8 @@ TEST(AotCommonSubexpressions, test_immutable_list_type) {
 TEST(AotCommonSubexpressions, test_immutable_list_multiple_entries) {
   EXPECT_EQ(removed(
                 [](const Tensors& in) -> Tensors {
-                  const at::Tensor a = in[0].sum({0, 1}), b = in[0].sum({0, 1}), c = in[0].sum(1),
+                  const at::Tensor a = in[0].sum(at::IntArrayRef({0, 1})),
+                                   b = in[0].sum(at::IntArrayRef({0, 1})), c = in[0].sum(1),
                                    d = in[0].sum(1);
                   return {a + b + c + d};
                 },
@@ -146,11 +144,9 @@ TEST(AotCommonSubexpressions, test_nested_immutable_list_type) {
 }
 
 TEST(AotCommonSubexpressions, test_kwarg) {
-  EXPECT_EQ(removed(
-                [](const Tensors& in) -> Tensors {
-                  return {at::ones_like(in[0]) + at::ones_like(in[0])};
-                },
-                square),
+  EXPECT_EQ(removed([](const Tensors& in)
+                        -> Tensors { return {at::ones_like(in[0]) + at::ones_like(in[0])}; },
+                    square),
             1u);
 }
 

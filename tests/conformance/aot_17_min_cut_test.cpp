@@ -46,15 +46,18 @@ TEST(AotPartitioners, test_min_cut_partitioner_raise_getitems) {
       {leaf({4})});
   ASSERT_EQ(graphs.saved.size(), 1u);
   EXPECT_EQ(graphs.saved[0].input, 0);
-  EXPECT_EQ(count(graphs.backward, "aten.split.Tensor") +
-                count(graphs.backward, "aten.split_with_sizes"),
-            1u);
+  EXPECT_EQ(
+      count(graphs.backward, "aten.split.Tensor") + count(graphs.backward, "aten.split_with_sizes"),
+      1u);
 }
 
 TEST(AotPartitioners, test_min_cut_partitioner_save_shape) {
   // Sizes are part of the graph, so nothing has to be saved for them.
-  EXPECT_TRUE(min_cut([](const Tensors& in) -> Tensors { return {in[0].sum({0, 1})}; },
-                      {leaf({3, 4})})
+  EXPECT_TRUE(min_cut(
+                  [](const Tensors& in) -> Tensors {
+                    return {in[0].sum(at::IntArrayRef({0, 1}))};
+                  },
+                  {leaf({3, 4})})
                   .saved.empty());
   EXPECT_TRUE(min_cut(
                   [](const Tensors& in) -> Tensors {
@@ -66,9 +69,7 @@ TEST(AotPartitioners, test_min_cut_partitioner_save_shape) {
 }
 
 TEST(AotPartitioners, test_rematerializes_cheap) {
-  const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
-    return {in[0].cos().mm(in[1])};
-  };
+  const aot::FlatFunction f = [](const Tensors& in) -> Tensors { return {in[0].cos().mm(in[1])}; };
   const Tensors inputs = {leaf({64, 64}), leaf({64, 64})};
   const PartitionedGraphs all = min_cut(f, inputs), half = min_cut(f, inputs, 0.5);
   const size_t eager_products = matrix_products(partition_default(trace_joint(f, inputs)));
@@ -81,9 +82,7 @@ TEST(AotPartitioners, test_rematerializes_cheap) {
 TEST(AotPartitioners, test_manual_ac) {
   // What is to be computed again is, whatever it costs.
   JointGraph joint = trace_joint(
-      [](const Tensors& in) -> Tensors {
-        return {in[0].mm(in[1]).cos().mm(in[1]).cos()};
-      },
+      [](const Tensors& in) -> Tensors { return {in[0].mm(in[1]).cos().mm(in[1]).cos()}; },
       Tensors{leaf({8, 8}), leaf({8, 8})});
   size_t products = 0;
   for (Node& node : joint.nodes()) {
@@ -93,9 +92,7 @@ TEST(AotPartitioners, test_manual_ac) {
   }
   const PartitionedGraphs graphs = partition_min_cut(joint);
   const size_t eager_products = matrix_products(partition_default(trace_joint(
-      [](const Tensors& in) -> Tensors {
-        return {in[0].mm(in[1]).cos().mm(in[1]).cos()};
-      },
+      [](const Tensors& in) -> Tensors { return {in[0].mm(in[1]).cos().mm(in[1]).cos()}; },
       Tensors{leaf({8, 8}), leaf({8, 8})})));
   EXPECT_EQ(matrix_products(graphs), eager_products + 1);
 }
