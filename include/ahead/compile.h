@@ -15,8 +15,9 @@
 namespace ahead {
 
 /// A callable that is traced when it is called first and runs from graphs afterwards. Its results,
-/// gradients and side effects on tensors are those of the callable itself; other side effects happen
-/// only when it is traced. Copies share what was compiled. Several threads may call it at once.
+/// gradients and side effects on tensors are those of the callable itself; other side effects
+/// happen only when it is traced. Copies share what was compiled. Several threads may call it at
+/// once.
 template <class F>
 class Compiled {
  public:
@@ -24,15 +25,17 @@ class Compiled {
       : Compiled(std::move(f), std::make_shared<detail::CompiledCore>(std::move(options))) {}
   /// With compilers of the caller's; see ahead/aot.h.
   Compiled(F f, Options options, detail::Compilers compilers)
-      : Compiled(std::move(f), std::make_shared<detail::CompiledCore>(std::move(options),
-                                                                      std::move(compilers))) {}
+      : Compiled(std::move(f),
+                 std::make_shared<detail::CompiledCore>(std::move(options), std::move(compilers))) {
+  }
 
   template <class... Args>
   auto operator()(Args&&... args) {
     using Function = detail::TreeFunction<F, std::decay_t<Args>...>;
     using Result = typename Function::Result;
     using Returned = decltype(detail::call(f_, std::forward<Args>(args)...));
-    if (detail::is_tracing()) return static_cast<Returned>(run_eagerly(std::forward<Args>(args)...));
+    if (detail::is_tracing())
+      return static_cast<Returned>(run_eagerly(std::forward<Args>(args)...));
     Function function(f_, args...);
     const auto entry = core_->prepare(function.inputs(), std::ref(function), [&function] {
       return std::make_shared<const Result>(function.result());

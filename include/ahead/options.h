@@ -25,8 +25,9 @@ class PartitionChoice {
  public:
   PartitionChoice(Partitioner kind) : kind_(kind) {}
   template <class F>
-  requires std::is_invocable_r_v<PartitionedGraphs, F&, const JointGraph&>
-  PartitionChoice(F function) : function_(std::move(function)) {}
+  requires std::is_invocable_r_v<PartitionedGraphs, F&, const JointGraph&> PartitionChoice(
+      F function)
+      : function_(std::move(function)) {}
 
   Partitioner kind() const { return kind_; }
   /// Empty unless the user gave one.

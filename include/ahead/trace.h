@@ -6,8 +6,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "ahead/executable.h"
 #include "ahead/detail/tree_function.h"
+#include "ahead/executable.h"
 #include "ahead/export.h"
 #include "ahead/graph.h"
 

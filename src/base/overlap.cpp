@@ -44,7 +44,8 @@ bool share_an_element(const at::Tensor& a, const at::Tensor& b) {
   std::vector<bool> taken(static_cast<size_t>(all.last - all.first));
   for_each_place(a, [&](int64_t place) { taken[static_cast<size_t>(place - all.first)] = true; });
   bool shared = false;
-  for_each_place(b, [&](int64_t place) { shared |= taken[static_cast<size_t>(place - all.first)]; });
+  for_each_place(b,
+                 [&](int64_t place) { shared |= taken[static_cast<size_t>(place - all.first)]; });
   return shared;
 }
 
@@ -55,8 +56,7 @@ bool overlap(const at::Tensor& a, const at::Tensor& b) {
   if (a.numel() == 0 || b.numel() == 0) return false;
   const Range first = range_of(a), second = range_of(b);
   if (first.last <= second.first || second.last <= first.first) return false;
-  const bool is_dense =
-      a.is_non_overlapping_and_dense() && b.is_non_overlapping_and_dense();
+  const bool is_dense = a.is_non_overlapping_and_dense() && b.is_non_overlapping_and_dense();
   const int64_t reach = std::max(first.last, second.last) - std::min(first.first, second.first);
   if (is_dense || a.element_size() != b.element_size() ||
       reach / static_cast<int64_t>(a.element_size()) > most_elements) {

@@ -14,8 +14,8 @@ namespace ahead::compiling {
 /// graph.
 runtime::CallPlan plan_call(const tracing::Capture& capture);
 
-/// Adds to the plan how the backward gets what it needs. Saved values that the caller has anyway are
-/// removed from the forward graph's outputs.
+/// Adds to the plan how the backward gets what it needs. Saved values that the caller has anyway
+/// are removed from the forward graph's outputs.
 void plan_backward(runtime::CallPlan& plan, PartitionedGraphs& graphs);
 
 }  // namespace ahead::compiling

@@ -17,10 +17,12 @@ using Plan = Interpreter::Plan;
 using Stack = torch::jit::Stack;
 
 [[noreturn]] void throw_not_replayable(const Plan::Call& call) {
-  const std::string name = call.op == nullptr ? "ahead.call" : c10::toString(call.op->operator_name());
+  const std::string name =
+      call.op == nullptr ? "ahead.call" : c10::toString(call.op->operator_name());
   throw Unsupported("double backward",
-                    name + ": there is no derivative of an operator that writes to its arguments. "
-                           "Compile with double_backward = false, or keep it outside.");
+                    name +
+                        ": there is no derivative of an operator that writes to its arguments. "
+                        "Compile with double_backward = false, or keep it outside.");
 }
 
 /// One run: a register for every value that is still needed.

@@ -47,14 +47,14 @@ class DifferentiableBackward {
                                       const BackwardProgram::Mask& wanted) = 0;
 };
 
-/// What happens on a call, decided when the function was compiled: a prologue that gathers the graph
-/// inputs, the forward graph, an autograd node, and an epilogue that writes inputs back and makes
-/// the results. Frozen.
+/// What happens on a call, decided when the function was compiled: a prologue that gathers the
+/// graph inputs, the forward graph, an autograd node, and an epilogue that writes inputs back and
+/// makes the results. Frozen.
 struct CallPlan {
   struct Input {
     enum class Kind : uint8_t { Argument, Captured, GradOfInput, Base };
     Kind kind;
-    int32_t index = 0;  ///< argument, base, or the graph input whose `.grad` it is
+    int32_t index = 0;    ///< argument, base, or the graph input whose `.grad` it is
     at::Tensor captured;  ///< for arguments: the only tensor that may be passed; undefined: any
   };
   /// Arguments that share memory and are replaced by the tensor all of them are views of.

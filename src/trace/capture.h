@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "ahead/executable.h"
 #include "ahead/errors.h"
+#include "ahead/executable.h"
 #include "ahead/graph.h"
 #include "ahead/trace.h"
 
@@ -55,9 +55,9 @@ struct ResultFacts {
   Value* root = nullptr;
 };
 
-/// A function traced for compilation. Graph outputs are MutatedInput, Output (results of Kind::Fresh
-/// only), IntermediateBase, GradOf and AccumulatedGrad; there is a Tangent for each of the first
-/// three through which a gradient flows.
+/// A function traced for compilation. Graph outputs are MutatedInput, Output (results of
+/// Kind::Fresh only), IntermediateBase, GradOf and AccumulatedGrad; there is a Tangent for each of
+/// the first three through which a gradient flows.
 struct Capture {
   Graph graph;
   std::vector<InputFacts> inputs;

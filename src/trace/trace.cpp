@@ -46,10 +46,10 @@ std::string names_of(const std::vector<const Operator*>& operators) {
 }
 
 [[noreturn]] void throw_escaped(const std::vector<const Operator*>& escaped) {
-  throw Unsupported(
-      "trace", names_of(escaped) +
-                   ": a traced tensor outlives the trace without being a result (stored in a "
-                   "member, a global or a container). Return it from the function instead.");
+  throw Unsupported("trace",
+                    names_of(escaped) +
+                        ": a traced tensor outlives the trace without being a result (stored in a "
+                        "member, a global or a container). Return it from the function instead.");
 }
 
 /// Runs one trace and counts it.

@@ -35,7 +35,7 @@ struct Lifted {
   at::Tensor original_grad;  ///< real.grad() when it was lifted
   /// The history of `real`, while it has that of `wrapper`.
   std::optional<torch::autograd::Edge> original_history;
-  bool is_reached = false;  ///< by the function itself, whether or not it is an argument
+  bool is_reached = false;            ///< by the function itself, whether or not it is an argument
   bool storage_is_addressed = false;  ///< by as_strided: the wrapper keeps its place in memory
 };
 

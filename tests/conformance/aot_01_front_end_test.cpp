@@ -26,8 +26,8 @@ TEST(AotFrontEnd, test_make_fx) {
 
 TEST(AotFrontEnd, test_make_fx_grad) {
   expect_replay_like_eager(
-      [](const Tensors& in) -> Tensors { return grad({in[0].sin().sum()}, {in[0]}); },
-      {leaf({3})}, {leaf({3})});
+      [](const Tensors& in) -> Tensors { return grad({in[0].sin().sum()}, {in[0]}); }, {leaf({3})},
+      {leaf({3})});
 }
 
 TEST(AotFrontEnd, test_scalar_device) {
@@ -126,7 +126,9 @@ TEST(AotFrontEnd, test_external_calls) {
 
 TEST(AotFrontEnd, test_nnc_passthrough) {
   expect_compiled_like_eager(
-      [](const Tensors& in) -> Tensors { return {in[0] + in[1], in[1]}; },
+      [](const Tensors& in) -> Tensors {
+        return {in[0] + in[1], in[1]};
+      },
       {at::randn({10}), at::randn({10})});
   using Dictionary = std::map<std::string, at::Tensor>;
   auto compiled = compile(
@@ -156,11 +158,9 @@ TEST(AotFrontEnd, test_resnet18_backward_trace) {
 
 TEST(AotFrontEnd, test_input_mutation_simple_with_none_and_nontensor) {
   for (const bool requires_grad : {false, true}) {
-    auto compiled = compile(
-        [](const at::Tensor& a, const std::optional<at::Tensor>& b, int64_t c) {
-          return b.has_value() ? a * *b : a * c;
-        },
-        {.fullgraph = true});
+    auto compiled = compile([](const at::Tensor& a, const std::optional<at::Tensor>& b,
+                               int64_t c) { return b.has_value() ? a * *b : a * c; },
+                            {.fullgraph = true});
     for (int call = 0; call < 3; ++call) {
       const at::Tensor a = at::randn({3}).set_requires_grad(requires_grad);
       const at::Tensor out = compiled(a, std::nullopt, 7);
@@ -175,8 +175,11 @@ TEST(AotFrontEnd, test_input_mutation_simple_with_none_and_nontensor) {
 
 TEST(AotFrontEnd, test_output_dict) {
   using Dictionary = std::map<std::string, at::Tensor>;
-  auto of_tensor = compile([](const at::Tensor& x) { return Dictionary{{"a", x}, {"b", x * 2}}; },
-                           {.fullgraph = true});
+  auto of_tensor = compile(
+      [](const at::Tensor& x) {
+        return Dictionary{{"a", x}, {"b", x * 2}};
+      },
+      {.fullgraph = true});
   const at::Tensor x = leaf({4});
   const Dictionary outs = of_tensor(x);
   EXPECT_TRUE(outs.at("a").is_same(x));
@@ -208,8 +211,8 @@ TEST(AotFrontEnd, test_embedding_bag_view_dynamic) {
   // Sparse gradients cannot be traced; such a module runs eagerly.
   auto make = [] {
     torch::manual_seed(4);
-    return torch::nn::EmbeddingBag(torch::nn::EmbeddingBagOptions(10, 3).sparse(true).mode(
-        torch::kSum));
+    return torch::nn::EmbeddingBag(
+        torch::nn::EmbeddingBagOptions(10, 3).sparse(true).mode(torch::kSum));
   };
   auto eager = make(), own = make();
   auto compiled = compile([own](const at::Tensor& x) mutable {
@@ -311,12 +314,13 @@ TEST(AotFrontEnd, test_real_weights_in_symbolic_mode_with_inplace_ops) {
 TEST(AotFrontEnd, test_aot_module_simplified_fake_tensor_gm_raises) {
   // A tensor of another trace is refused.
   at::Tensor kept;
-  trace_with({.allow_escapes = true},
-             [&](const at::Tensor& x) {
-               kept = x * 2;
-               return kept;
-             },
-             at::randn({3}));
+  trace_with(
+      {.allow_escapes = true},
+      [&](const at::Tensor& x) {
+        kept = x * 2;
+        return kept;
+      },
+      at::randn({3}));
   const std::string error =
       error_of([&] { trace([&](const at::Tensor& x) { return x + kept; }, at::randn({3})); });
   EXPECT_NE(error.find("trace"), std::string::npos) << error;
@@ -326,9 +330,9 @@ TEST(AotFrontEnd, test_LSTM) {
   torch::manual_seed(0);
   torch::nn::LSTM lstm(torch::nn::LSTMOptions(92, 16).num_layers(2).bidirectional(true));
   const at::Tensor x = at::randn({64, 92}).as_strided({1, 64, 92}, {5888, 92, 1});
-  auto compiled = compile(
-      [lstm](const at::Tensor& x) mutable { return std::get<0>(lstm->forward(x)); },
-      {.fullgraph = true});
+  auto compiled =
+      compile([lstm](const at::Tensor& x) mutable { return std::get<0>(lstm->forward(x)); },
+              {.fullgraph = true});
   for (int call = 0; call < 2; ++call) {
     const at::Tensor expected = std::get<0>(lstm->forward(x)), actual = compiled(x);
     EXPECT_EQ(tensor_difference(expected, actual), "");
@@ -355,9 +359,9 @@ TEST(AotFrontEnd, test_nn_parameter_construction) {
 }
 
 TEST(AotFrontEnd, test_data_ptr_access_fails_in_forward) {
-  const std::string of_input =
-      error_of([] { trace([](const at::Tensor& x) { return x * x.data_ptr<float>()[0]; },
-                          at::randn({3})); });
+  const std::string of_input = error_of([] {
+    trace([](const at::Tensor& x) { return x * x.data_ptr<float>()[0]; }, at::randn({3}));
+  });
   EXPECT_NE(of_input.find("data_ptr"), std::string::npos) << of_input;
   const std::string of_intermediate = error_of([] {
     trace(

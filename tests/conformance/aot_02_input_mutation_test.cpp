@@ -76,14 +76,11 @@ TEST(AotInputMutation, test_input_mutation_modifies_autograd_meta_of_aliases) {
 }
 
 TEST(AotInputMutation, test_new_inp_requires_grad_now) {
-  const aot::FlatFunction add = [](const Tensors& in) -> Tensors {
-    return {in[0].add_(in[1])};
-  };
+  const aot::FlatFunction add = [](const Tensors& in) -> Tensors { return {in[0].add_(in[1])}; };
   expect_compiled_like_eager(add, {at::randn({3}), leaf({3})});
   expect_compiled_like_eager(add, {at::randn({3}), leaf({3})}, {.non_leaf_inputs = true});
-  expect_compiled_like_eager(
-      [](const Tensors& in) -> Tensors { return {in[0].mul_(in[1])}; },
-      {at::randn({3}), leaf({3})});
+  expect_compiled_like_eager([](const Tensors& in) -> Tensors { return {in[0].mul_(in[1])}; },
+                             {at::randn({3}), leaf({3})});
   const auto compiled = compiled_once(add, {at::randn({3}), leaf({3})});
   EXPECT_EQ(output_slots(program(compiled, "partition.forward")), "MutatedInput 0");
   const Graph backward = program(compiled, "partition.backward");
@@ -111,8 +108,8 @@ aot::FlatFunction write_both() {
 }
 
 const std::vector<TwoViews> disjoint = {
-    {{4}, {1}, 0, 4},           {{4, 4}, {4, 1}, 0, 16},    {{4, 2}, {4, 1}, 0, 2},
-    {{4}, {2}, 0, 1},           {{4, 4}, {9, 1}, 0, 22},    {{4, 4}, {9, 1}, 0, 23},
+    {{4}, {1}, 0, 4}, {{4, 4}, {4, 1}, 0, 16}, {{4, 2}, {4, 1}, 0, 2},
+    {{4}, {2}, 0, 1}, {{4, 4}, {9, 1}, 0, 22}, {{4, 4}, {9, 1}, 0, 23},
 };
 const std::vector<TwoViews> overlapping = {
     {{4}, {1}, 0, 2}, {{4, 4}, {9, 1}, 0, 24}, {{4, 4}, {9, 1}, 0, 25}};
@@ -238,12 +235,13 @@ TEST(AotInputMutation, test_split_index_baked) {
         return {in[0] + in[1]};
       },
       {at::ones({4}), at::ones({4})}, {.fullgraph = true, .keep_input_mutations = false});
-  EXPECT_EQ(output_slots(program(compiled, "inference")), "MutatedInput 0, MutatedInput 1, Output 0");
+  EXPECT_EQ(output_slots(program(compiled, "inference")),
+            "MutatedInput 0, MutatedInput 1, Output 0");
 }
 
 TEST(AotInputMutation, test_no_mutation_no_epilogue) {
-  const auto compiled = compiled_once(
-      [](const Tensors& in) -> Tensors { return {in[0] * 2}; }, {at::ones({4})});
+  const auto compiled =
+      compiled_once([](const Tensors& in) -> Tensors { return {in[0] * 2}; }, {at::ones({4})});
   EXPECT_EQ(output_slots(program(compiled, "inference")), "Output 0");
 }
 

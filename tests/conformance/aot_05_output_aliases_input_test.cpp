@@ -83,15 +83,14 @@ TEST(AotOutputAliasesInput, test_some_output_requires_grad_input_doesnt) {
 
 TEST(AotOutputAliasesInput, test_backward_prologue_correctness_with_alias) {
   const at::Tensor x = leaf({4});
-  auto compiled = compile(
-      [](const at::Tensor& x) { return std::make_tuple(x * 2, x.view({-1})); },
-      {.fullgraph = true});
+  auto compiled = compile([](const at::Tensor& x) { return std::make_tuple(x * 2, x.view({-1})); },
+                          {.fullgraph = true});
   std::get<0>(compiled(x)).sum().backward();
   EXPECT_TRUE(at::equal(x.grad(), at::full({4}, 2.)));
 }
 
-/// Compiles, calls with copies of the inputs and expects everything eager gives; then whether output
-/// `output` has input `input`'s memory.
+/// Compiles, calls with copies of the inputs and expects everything eager gives; then whether
+/// output `output` has input `input`'s memory.
 void expect_shared_memory(const aot::FlatFunction& f, const Tensors& inputs, size_t output,
                           size_t input, bool non_leaf = false) {
   expect_compiled_like_eager(f, inputs, {.non_leaf_inputs = non_leaf});
@@ -120,8 +119,11 @@ TEST(AotOutputAliasesInput, test_output_is_input) {
 }
 
 TEST(AotOutputAliasesInput, test_mixed_alias_and_non_alias_outputs) {
-  expect_shared_memory([](const Tensors& in) -> Tensors { return {in[0] * 2, in[0].view({-1})}; },
-                       {at::randn({3, 4})}, 1, 0);
+  expect_shared_memory(
+      [](const Tensors& in) -> Tensors {
+        return {in[0] * 2, in[0].view({-1})};
+      },
+      {at::randn({3, 4})}, 1, 0);
 }
 
 TEST(AotOutputAliasesInput, test_output_alias_with_mutation) {
@@ -180,7 +182,9 @@ TEST(AotOutputAliasesInput, test_training_path_is_input) {
 }
 
 TEST(AotOutputAliasesInput, test_cross_dtype_view_alias) {
-  const aot::FlatFunction f = [](const Tensors& in) -> Tensors { return {at::view_as_real(in[0])}; };
+  const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
+    return {at::view_as_real(in[0])};
+  };
   const Tensors inputs = {at::randn({4}, at::kComplexFloat)};
   expect_shared_memory(f, inputs, 0, 0);
   expect_compiled_like_eager(f, with_grad(inputs));
@@ -191,7 +195,9 @@ TEST(AotOutputAliasesInput, test_cross_dtype_view_alias) {
 
 TEST(AotOutputAliasesInput, test_xform_aliased_output_tensoralias_wrapping) {
   expect_compiled_like_eager(
-      [](const Tensors& in) -> Tensors { return {in[0] * 2, in[0].view({-1}), in[0].t()}; },
+      [](const Tensors& in) -> Tensors {
+        return {in[0] * 2, in[0].view({-1}), in[0].t()};
+      },
       {leaf({3, 4})});
 }
 
@@ -207,7 +213,10 @@ TEST(AotOutputAliasesInput, test_inference_with_mutation_and_alias) {
 
 TEST(AotOutputAliasesInput, test_training_with_alias) {
   expect_compiled_like_eager(
-      [](const Tensors& in) -> Tensors { return {in[0] * 2, in[0].view({-1})}; }, {leaf({2, 3})});
+      [](const Tensors& in) -> Tensors {
+        return {in[0] * 2, in[0].view({-1})};
+      },
+      {leaf({2, 3})});
 }
 
 TEST(AotOutputAliasesInput, test_multiple_output_aliases_different_inputs) {

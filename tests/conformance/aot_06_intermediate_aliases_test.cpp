@@ -170,8 +170,8 @@ TEST(AotIntermediateAliases, test_training_path_alias_of_intermediate_detach) {
 }
 
 TEST(AotIntermediateAliases, test_xform_unsafe_view_output) {
-  expect_compiled_like_eager(
-      [](const Tensors& in) -> Tensors { return {(in[0] * 2).view({-1})}; }, {leaf({3, 4})});
+  expect_compiled_like_eager([](const Tensors& in) -> Tensors { return {(in[0] * 2).view({-1})}; },
+                             {leaf({3, 4})});
 }
 
 TEST(AotIntermediateAliases, test_alias_inputs) {

@@ -5,8 +5,7 @@ namespace {
 
 const char* const refused = "Such functions do not allow the output views";
 
-TEST(AotMultiOutputViews,
-     test_output_aliases_input_multi_output_view_should_raise_autograd_error) {
+TEST(AotMultiOutputViews, test_output_aliases_input_multi_output_view_should_raise_autograd_error) {
   const aot::FlatFunction unbind = [](const Tensors& in) -> Tensors { return in[0].unbind(0); };
   for (const bool compile_it : {false, true}) {
     SCOPED_TRACE(compile_it ? "compiled" : "eager");

@@ -33,7 +33,10 @@ TEST(AotSyntheticBases, test_input_mutation_aliases_other_input2) {
         in[0].mul_(2);
         return {in[0] + in[1]};
       },
-      [](const at::Tensor& base) -> Tensors { return {base[0], base}; }, {2, 2});
+      [](const at::Tensor& base) -> Tensors {
+        return {base[0], base};
+      },
+      {2, 2});
 }
 
 TEST(AotSyntheticBases, test_input_mutation_aliases_and_output_alias) {
@@ -42,7 +45,9 @@ TEST(AotSyntheticBases, test_input_mutation_aliases_and_output_alias) {
         in[0].mul_(3);
         return {in[1].view(in[1].sizes())};
       },
-      [](const at::Tensor& base) -> Tensors { return {base.view({-1}), base.view({-1})}; },
+      [](const at::Tensor& base) -> Tensors {
+        return {base.view({-1}), base.view({-1})};
+      },
       {2, 2});
 }
 
@@ -106,7 +111,10 @@ TEST(AotSyntheticBases, DISABLED_test_input_data_and_metadata_mutation_aliases_o
         in[1].t_();
         return {in[0] * in[1]};
       },
-      [](const at::Tensor& base) -> Tensors { return {base[0], base[0]}; }, {2, 2, 2});
+      [](const at::Tensor& base) -> Tensors {
+        return {base[0], base[0]};
+      },
+      {2, 2, 2});
 }
 
 TEST(AotSyntheticBases, DISABLED_test_input_mutation_aliases_and_none_require_gradients) {
@@ -171,8 +179,9 @@ TEST(AotSyntheticBases, test_merge_view_inputs_error_different_bases) {
     return a + b;
   };
   const at::Tensor first = at::randn({4}), second = first.detach(), expected = 4 * first;
-  const std::string error = error_of(
-      [&] { compile(f, {.fullgraph = true})(first.view({2, 2}), second.view({2, 2})); });
+  const std::string error = error_of([&] {
+    compile(f, {.fullgraph = true})(first.view({2, 2}), second.view({2, 2}));
+  });
   EXPECT_NE(error.find("Encountered aliased inputs that are mutated in the graph, but"),
             std::string::npos)
       << error;
@@ -197,7 +206,9 @@ TEST(AotSyntheticBases, test_inputs_overlapping_unsqueeze_with_mutation) {
         in[1].add_(1).mul_(3);
         return {in[0], in[1]};
       },
-      [](const at::Tensor& base) -> Tensors { return {base.unsqueeze(0), base.unsqueeze(0)}; },
+      [](const at::Tensor& base) -> Tensors {
+        return {base.unsqueeze(0), base.unsqueeze(0)};
+      },
       {5});
 }
 
@@ -209,10 +220,11 @@ aot::FlatFunction write_first() {
 }
 
 TEST(AotSyntheticBases, test_synthetic_base_codegen_correctness) {
-  expect_views_with_and_without_grad(
-      write_first(),
-      [](const at::Tensor& base) -> Tensors { return {base.slice(0, 0, 6), base.slice(0, 2, 8)}; },
-      {8});
+  expect_views_with_and_without_grad(write_first(),
+                                     [](const at::Tensor& base) -> Tensors {
+                                       return {base.slice(0, 0, 6), base.slice(0, 2, 8)};
+                                     },
+                                     {8});
 }
 
 TEST(AotSyntheticBases, test_synthetic_base_codegen_non_aliased_before_aliased) {

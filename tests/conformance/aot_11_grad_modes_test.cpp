@@ -69,8 +69,8 @@ TEST(AotGradModes, test_no_grad_input_output) {
   };
   for (const bool first : {false, true}) {
     for (const bool second : {false, true}) {
-      expect_compiled_like_eager(f, {at::randn({5}).set_requires_grad(first),
-                                     at::randn({5}).set_requires_grad(second)});
+      expect_compiled_like_eager(
+          f, {at::randn({5}).set_requires_grad(first), at::randn({5}).set_requires_grad(second)});
     }
   }
 }
@@ -151,8 +151,7 @@ TEST(AotGradModes, test_batched_matmul_inference_mode) {
       {at::randn({2, 3, 4}), at::randn({2, 4, 5})});
 }
 
-TEST(AotGradModes,
-     test_aot_autograd_stride_reconstruction_on_zero_dim_dynamic_shaped_tensor) {
+TEST(AotGradModes, test_aot_autograd_stride_reconstruction_on_zero_dim_dynamic_shaped_tensor) {
   expect_compiled_like_eager(
       [](const Tensors& in) -> Tensors {
         const at::Tensor x = in[0].reshape({1, 1}).squeeze();
@@ -212,8 +211,8 @@ TEST(AotGradModes, test_leaf_mutation_under_no_grad) {
 
 TEST(AotGradModes, test_inference_simple) {
   at::NoGradGuard no_grad;
-  const auto compiled = compiled_once(
-      [](const Tensors& in) -> Tensors { return {in[0].sin() * 2}; }, {leaf({4})});
+  const auto compiled =
+      compiled_once([](const Tensors& in) -> Tensors { return {in[0].sin() * 2}; }, {leaf({4})});
   EXPECT_EQ(compiled.programs().size(), 2u);
   EXPECT_EQ(output_slots(program(compiled, "inference")), "Output 0");
 }

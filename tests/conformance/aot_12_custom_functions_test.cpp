@@ -70,7 +70,9 @@ TEST(AotCustomFunctions, DISABLED_CustomViewsHaveTheBaseOfTheirArgument) {
 
 TEST(AotCustomFunctions, test_grad_inputs_alias_inputs) {
   expect_compiled_like_eager(
-      [](const Tensors& in) -> Tensors { return {ArgumentAsGradient::apply(in[0]) + in[1] * in[0]}; },
+      [](const Tensors& in) -> Tensors {
+        return {ArgumentAsGradient::apply(in[0]) + in[1] * in[0]};
+      },
       {leaf({4}), leaf({4})});
 }
 
@@ -83,8 +85,7 @@ TEST(AotCustomFunctions, SeveralResultsRunEagerly) {
     const Tensors eager = {leaf({4}), leaf({4})}, own = with_grad(eager);
     f(eager)[output].sum().backward();
     compiled(own)[output].sum().backward();
-    for (size_t i = 0; i < 2; ++i)
-      EXPECT_EQ(tensor_difference(eager[i].grad(), own[i].grad()), "");
+    for (size_t i = 0; i < 2; ++i) EXPECT_EQ(tensor_difference(eager[i].grad(), own[i].grad()), "");
   }
   EXPECT_EQ(compiled.stats().eager_calls, 2u);
 }

@@ -100,8 +100,8 @@ TEST(AotBackwardMutation, test_backward_mutation_forward_inputs_create_graph) {
     const at::Tensor a = leaf({3}), b = at::randn({3}), before = b.clone();
     const at::Tensor out = compiled(Tensors{a, b})[0];
     const std::string error = error_of([&] {
-      const at::Tensor gradient =
-          torch::autograd::grad({out.sum()}, {a}, {}, /*retain_graph=*/true, /*create_graph=*/true)[0];
+      const at::Tensor gradient = torch::autograd::grad({out.sum()}, {a}, {}, /*retain_graph=*/true,
+                                                        /*create_graph=*/true)[0];
       EXPECT_TRUE(at::equal(gradient, at::full({3}, 3.)));
       EXPECT_TRUE(at::equal(b, before * 2));
     });

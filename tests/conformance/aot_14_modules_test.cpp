@@ -51,7 +51,8 @@ TEST(AotModules, test_input_mutation_batchnorm) {
         const auto [out, mean, rstd] = at::_native_batch_norm_legit(
             in[0], in[1], in[2], const_cast<at::Tensor&>(in[3]), const_cast<at::Tensor&>(in[4]),
             /*training=*/true, /*momentum=*/0.3, /*eps=*/1e-5);
-        // Eager's kernel rounds differently for the gradient of a sum, which is one number expanded.
+        // Eager's kernel rounds differently for the gradient of a sum, which is one number
+        // expanded.
         return {out * 3, mean, rstd};
       },
       {leaf({2, 5, 5, 5}), leaf({5}), leaf({5}), at::ones({5}), at::ones({5})},
@@ -78,8 +79,8 @@ TEST(AotModules, test_batchnorm_inference) {
 struct CountingImpl : torch::nn::Module {
   explicit CountingImpl(bool matrix)
       : matrix(matrix),
-        weight(register_parameter("weight", at::randn(matrix ? at::IntArrayRef{3, 4}
-                                                             : at::IntArrayRef{3}))),
+        weight(register_parameter("weight",
+                                  at::randn(matrix ? at::IntArrayRef{3, 4} : at::IntArrayRef{3}))),
         other(register_parameter("other", at::randn({3}))),
         count(register_buffer("count", at::ones({3}))) {}
 

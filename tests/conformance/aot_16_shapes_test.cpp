@@ -4,8 +4,8 @@ namespace ahead::conformance {
 namespace {
 
 TEST(AotShapes, test_dynamic_shape_output_not_in_bw_graph) {
-  auto compiled = compile(
-      [](const at::Tensor& x) { return std::make_tuple(x + 1, x.size(0)); }, {.fullgraph = true});
+  auto compiled = compile([](const at::Tensor& x) { return std::make_tuple(x + 1, x.size(0)); },
+                          {.fullgraph = true});
   const auto [out, size] = compiled(leaf({5}));
   EXPECT_EQ(size, 5);
   EXPECT_TRUE(out.requires_grad());

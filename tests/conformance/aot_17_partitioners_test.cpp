@@ -10,8 +10,8 @@ TEST(AotPartitioners, test_recompute_partitioning) {
 }
 
 TEST(AotPartitioners, test_partitioned_backward_nodes_are_backward_tagged) {
-  JointGraph joint = trace_joint(
-      [](const at::Tensor& x) { return x.sin().cos().sum(); }, leaf({4}));
+  JointGraph joint =
+      trace_joint([](const at::Tensor& x) { return x.sin().cos().sum(); }, leaf({4}));
   for (Node& node : joint.nodes()) {
     if (node.phase == Phase::Forward && node.op().name() == "aten.sin")
       node.set(Tag::MustRecompute);
@@ -30,9 +30,7 @@ TEST(AotPartitioners, test_partitioned_backward_nodes_are_backward_tagged) {
 
 TEST(AotPartitioners, test_meta_tensor_inplace_op) {
   torch::nn::Linear linear(8, 8);
-  auto f = [linear](const at::Tensor& x) mutable {
-    return at::gelu(linear->forward(x)).mul_(2);
-  };
+  auto f = [linear](const at::Tensor& x) mutable { return at::gelu(linear->forward(x)).mul_(2); };
   const PartitionedGraphs graphs = partition_default(trace_joint(f, leaf({2, 8})));
   for (const Node& node : graphs.forward.nodes()) {
     for (const Value* result : node.results()) {
@@ -49,11 +47,10 @@ std::pair<size_t, size_t> arity(const Graph& graph) {
 
 TEST(AotPartitioners, test_default_partitioner_getitem) {
   // layer_norm is one operator here; its mean and rstd are saved, as in eager.
-  const PartitionedGraphs graphs = partition_default(trace_joint(
-      [](const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-        return at::layer_norm(x, {10}, weight, bias);
-      },
-      leaf({10, 10}), leaf({10}), leaf({10})));
+  const PartitionedGraphs graphs = partition_default(
+      trace_joint([](const at::Tensor& x, const at::Tensor& weight,
+                     const at::Tensor& bias) { return at::layer_norm(x, {10}, weight, bias); },
+                  leaf({10, 10}), leaf({10}), leaf({10})));
   EXPECT_EQ(arity(graphs.forward), std::make_pair(size_t{3}, 1 + graphs.saved.size()));
   EXPECT_EQ(arity(graphs.backward), std::make_pair(graphs.saved.size() + 1, size_t{3}));
   EXPECT_EQ(graphs.saved.size(), 5u);
@@ -102,8 +99,11 @@ TEST(AotPartitioners, test_default_partitioner_output_tensor_shape_tensor) {
 }
 
 TEST(AotPartitioners, test_contiguous) {
-  auto compiled = compile([](const at::Tensor& x) { return x.view({2, 3}).t(); },
-                          {.fullgraph = true});
+  auto compiled = compile(
+      [](const at::Tensor& x) {
+        return x.view({2, 3}).t();
+      },
+      {.fullgraph = true});
   const at::Tensor x = leaf({6});
   const at::Tensor tangent = at::randn({2, 3}).t();
   const at::Tensor gradient = torch::autograd::grad({compiled(x)}, {x}, {tangent})[0];
@@ -143,8 +143,8 @@ TEST(AotPartitioners, test_mish) {
 }
 
 TEST(AotPartitioners, test_swish) {
-  expect_fused_like_eager(
-      [](const Tensors& in) -> Tensors { return {in[0] * in[0].sigmoid()}; }, {at::randn({4, 32})});
+  expect_fused_like_eager([](const Tensors& in) -> Tensors { return {in[0] * in[0].sigmoid()}; },
+                          {at::randn({4, 32})});
 }
 
 TEST(AotPartitioners, test_hard_sigmoid) {

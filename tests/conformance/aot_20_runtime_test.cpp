@@ -66,8 +66,8 @@ TEST(AotRuntime, test_backward_prologue_no_codegen_for_inference) {
 
 TEST(AotRuntime, test_backward_prologue_deterministic_check_when_false) {
   // Upstream refuses; here a change of the setting is a change of program.
-  auto compiled = compile([](const at::Tensor& x) { return x.sin(); },
-                          {.fullgraph = true, .confirm = 0});
+  auto compiled =
+      compile([](const at::Tensor& x) { return x.sin(); }, {.fullgraph = true, .confirm = 0});
   compiled(leaf({3}));
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
   compiled(leaf({3}));
@@ -77,13 +77,17 @@ TEST(AotRuntime, test_backward_prologue_deterministic_check_when_false) {
 
 TEST(AotRuntime, test_backward_prologue_correctness_multi_output) {
   expect_compiled_like_eager(
-      [](const Tensors& in) -> Tensors { return {in[0] * in[1], in[0] + in[1]}; },
+      [](const Tensors& in) -> Tensors {
+        return {in[0] * in[1], in[0] + in[1]};
+      },
       {leaf({4}), leaf({4})});
 }
 
 TEST(AotRuntime, test_compiled_forward_correctness) {
   expect_compiled_like_eager(
-      [](const Tensors& in) -> Tensors { return {in[0] * in[1], in[0].sin() + in[1]}; },
+      [](const Tensors& in) -> Tensors {
+        return {in[0] * in[1], in[0].sin() + in[1]};
+      },
       {leaf({4}), leaf({4})});
 }
 
@@ -111,15 +115,14 @@ TEST(AotRuntime, test_compiled_backward_vc_check_codegen) {
 }
 
 TEST(AotRuntime, test_compiled_backward_correctness) {
-  expect_compiled_like_eager(
-      [](const Tensors& in) -> Tensors { return {in[0] * in[1] + 1}; }, {leaf({4}), leaf({4})});
+  expect_compiled_like_eager([](const Tensors& in) -> Tensors { return {in[0] * in[1] + 1}; },
+                             {leaf({4}), leaf({4})});
 }
 
 TEST(AotRuntime, test_compiled_backward_multiple_outputs) {
   const at::Tensor x = leaf({4});
-  auto compiled = compile(
-      [](const at::Tensor& x) { return std::make_tuple(x * 2, x + 1, x * x); },
-      {.fullgraph = true});
+  auto compiled = compile([](const at::Tensor& x) { return std::make_tuple(x * 2, x + 1, x * x); },
+                          {.fullgraph = true});
   const auto [a, b, c] = compiled(x);
   (a + b + c).sum().backward();
   EXPECT_TRUE(at::allclose(x.grad(), 3 + 2 * x.detach()));

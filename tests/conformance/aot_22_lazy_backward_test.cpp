@@ -13,8 +13,7 @@ TEST(AotLazyBackward, test_aot_stage2_keeps_aot_config_immutable_for_lazy_backwa
     return [interpreter](Tensors&& args) { return (*interpreter)(std::move(args)); };
   });
   const auto f = [](const at::Tensor& x) { return (x * x).sin(); };
-  auto compiled =
-      compile(f, {.backend = "conformance.counted", .fullgraph = true, .confirm = 0});
+  auto compiled = compile(f, {.backend = "conformance.counted", .fullgraph = true, .confirm = 0});
   const at::Tensor x = leaf({4}), y = x.detach().clone().set_requires_grad(true);
   const at::Tensor out = compiled(x);
   EXPECT_EQ(compilations, 1) << "the forward";
@@ -25,10 +24,9 @@ TEST(AotLazyBackward, test_aot_stage2_keeps_aot_config_immutable_for_lazy_backwa
   for (int i = 0; i < 2; ++i) f(y).sum().backward();
   EXPECT_EQ(tensor_difference(x.grad(), y.grad()), "");
 
-  auto eager = compile(f, {.backend = "conformance.counted",
-                           .fullgraph = true,
-                           .confirm = 0,
-                           .lazy_backward = false});
+  auto eager = compile(
+      f,
+      {.backend = "conformance.counted", .fullgraph = true, .confirm = 0, .lazy_backward = false});
   eager(x);
   EXPECT_EQ(compilations, 4) << "both at once";
 }

@@ -23,11 +23,12 @@ void expect_same_for_tangents(const aot::FlatFunction& f, const Tensors& inputs,
 
 TEST(AotTangentLayout, test_grads_no_force_contiguous_dense) {
   const at::Tensor x = at::randn({2, 3, 4, 5}).contiguous(at::MemoryFormat::ChannelsLast);
-  expect_same_for_tangents(
-      [](const Tensors& in) -> Tensors { return {in[0] * in[1]}; }, {x, x.clone()},
-      {at::randn({2, 3, 4, 5}), at::randn({2, 3, 4, 5}).contiguous(at::MemoryFormat::ChannelsLast)});
-  const auto compiled = compiled_once(
-      [](const Tensors& in) -> Tensors { return {in[0] * in[0]}; }, with_grad({x}));
+  expect_same_for_tangents([](const Tensors& in) -> Tensors { return {in[0] * in[1]}; },
+                           {x, x.clone()},
+                           {at::randn({2, 3, 4, 5}),
+                            at::randn({2, 3, 4, 5}).contiguous(at::MemoryFormat::ChannelsLast)});
+  const auto compiled =
+      compiled_once([](const Tensors& in) -> Tensors { return {in[0] * in[0]}; }, with_grad({x}));
   const Graph backward = program(compiled, "partition.backward");
   for (const Graph::Input& input : backward.inputs()) {
     if (input.slot.kind != Slot::Kind::Tangent) continue;
@@ -37,14 +38,20 @@ TEST(AotTangentLayout, test_grads_no_force_contiguous_dense) {
 
 TEST(AotTangentLayout, test_backward_with_expanded_computed_output) {
   expect_same_for_tangents(
-      [](const Tensors& in) -> Tensors { return {(in[0] * 2).expand({4, 3})}; }, {at::randn({1, 3})},
-      {at::randn({4, 3})});
+      [](const Tensors& in) -> Tensors {
+        return {(in[0] * 2).expand({4, 3})};
+      },
+      {at::randn({1, 3})}, {at::randn({4, 3})});
   expect_same_for_tangents(
-      [](const Tensors& in) -> Tensors { return {in[0].sum(0, true).expand({2, 5, 3}) * 1}; },
+      [](const Tensors& in) -> Tensors {
+        return {in[0].sum(0, true).expand({2, 5, 3}) * 1};
+      },
       {at::randn({4, 3})}, {at::randn({2, 5, 3})});
   expect_compiled_like_eager(
-      [](const Tensors& in) -> Tensors { return {(in[0] * 2).expand({4, 3})}; }, {leaf({1, 3})},
-      {.write_to_outputs = false});
+      [](const Tensors& in) -> Tensors {
+        return {(in[0] * 2).expand({4, 3})};
+      },
+      {leaf({1, 3})}, {.write_to_outputs = false});
 }
 
 TEST(AotTangentLayout, test_noncontig_nonmemformat_tangents) {

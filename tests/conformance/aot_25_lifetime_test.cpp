@@ -7,8 +7,7 @@ namespace {
 std::vector<bool> owned(const aot::FlatFunction& f, const Tensors& inputs) {
   std::vector<bool> result;
   const PartitionedGraphs graphs = partition_default(trace_joint(f, inputs));
-  for (const SavedValue& saved : graphs.saved)
-    result.push_back(saved.owned);
+  for (const SavedValue& saved : graphs.saved) result.push_back(saved.owned);
   return result;
 }
 

@@ -29,8 +29,8 @@ void add_layers(std::vector<ModuleCase>& cases) {
   const auto images = normal({{2, 4, 6, 6}}), rows = normal({{3, 8}}), lines = normal({{2, 4, 9}});
   const auto volumes = normal({{2, 4, 4, 4, 4}});
   cases.push_back({"Linear", maker<nn::Linear>(8, 5), rows});
-  cases.push_back({"Bilinear", maker<nn::Bilinear>(nn::BilinearOptions(4, 5, 3)),
-                   normal({{6, 4}, {6, 5}})});
+  cases.push_back(
+      {"Bilinear", maker<nn::Bilinear>(nn::BilinearOptions(4, 5, 3)), normal({{6, 4}, {6, 5}})});
   cases.push_back({"Conv1d", maker<nn::Conv1d>(nn::Conv1dOptions(4, 6, 3).padding(1)), lines});
   cases.push_back({"Conv2d", maker<nn::Conv2d>(nn::Conv2dOptions(4, 6, 3).groups(2)), images});
   cases.push_back({"Conv3d", maker<nn::Conv3d>(nn::Conv3dOptions(4, 2, 2)), volumes});
@@ -42,10 +42,10 @@ void add_layers(std::vector<ModuleCase>& cases) {
   cases.push_back({"InstanceNorm2d",
                    maker<nn::InstanceNorm2d>(nn::InstanceNormOptions(4).affine(true)), images});
   cases.push_back({"GroupNorm", maker<nn::GroupNorm>(nn::GroupNormOptions(2, 4)), images});
-  cases.push_back({"LayerNorm",
-                   maker<nn::LayerNorm>(nn::LayerNormOptions(std::vector<int64_t>{8})), rows});
-  cases.push_back({"LocalResponseNorm",
-                   maker<nn::LocalResponseNorm>(nn::LocalResponseNormOptions(2)), images});
+  cases.push_back(
+      {"LayerNorm", maker<nn::LayerNorm>(nn::LayerNormOptions(std::vector<int64_t>{8})), rows});
+  cases.push_back(
+      {"LocalResponseNorm", maker<nn::LocalResponseNorm>(nn::LocalResponseNormOptions(2)), images});
   cases.push_back({"MaxPool2d", maker<nn::MaxPool2d>(nn::MaxPool2dOptions(2)), images});
   cases.push_back({"AvgPool2d", maker<nn::AvgPool2d>(nn::AvgPool2dOptions(3)), images});
   cases.push_back({"AdaptiveAvgPool2d",
@@ -54,17 +54,18 @@ void add_layers(std::vector<ModuleCase>& cases) {
   cases.push_back({"Dropout", maker<nn::Dropout>(nn::DropoutOptions(0.3)), rows});
   cases.push_back({"Dropout2d", maker<nn::Dropout2d>(nn::Dropout2dOptions(0.3)), images});
   cases.push_back({"AlphaDropout", maker<nn::AlphaDropout>(nn::AlphaDropoutOptions(0.3)), rows});
-  cases.push_back({"Upsample",
-                   maker<nn::Upsample>(nn::UpsampleOptions()
-                                           .scale_factor(std::vector<double>{2, 2})
-                                           .mode(torch::kNearest)),
-                   images});
+  cases.push_back(
+      {"Upsample",
+       maker<nn::Upsample>(
+           nn::UpsampleOptions().scale_factor(std::vector<double>{2, 2}).mode(torch::kNearest)),
+       images});
   cases.push_back({"PixelShuffle", maker<nn::PixelShuffle>(nn::PixelShuffleOptions(2)), images});
-  cases.push_back({"Embedding", maker<nn::Embedding>(nn::EmbeddingOptions(10, 4)),
-                   [] { return Tensors{at::randint(10, {3, 5})}; }});
+  cases.push_back({"Embedding", maker<nn::Embedding>(nn::EmbeddingOptions(10, 4)), [] {
+                     return Tensors{at::randint(10, {3, 5})};
+                   }});
   cases.push_back({"Flatten", maker<nn::Flatten>(), images});
-  cases.push_back({"ReflectionPad2d",
-                   maker<nn::ReflectionPad2d>(nn::ReflectionPad2dOptions(2)), images});
+  cases.push_back(
+      {"ReflectionPad2d", maker<nn::ReflectionPad2d>(nn::ReflectionPad2dOptions(2)), images});
   cases.push_back({"ZeroPad2d", maker<nn::ZeroPad2d>(nn::ZeroPad2dOptions(1)), images});
   cases.push_back({"CosineSimilarity", maker<nn::CosineSimilarity>(), normal({{4, 5}, {4, 5}})});
   cases.push_back({"PairwiseDistance", maker<nn::PairwiseDistance>(), normal({{4, 5}, {4, 5}})});
@@ -110,21 +111,25 @@ void add_losses(std::vector<ModuleCase>& cases) {
   cases.push_back({"SmoothL1Loss", maker<nn::SmoothL1Loss>(), pair});
   cases.push_back({"HuberLoss", maker<nn::HuberLoss>(), pair});
   cases.push_back({"KLDivLoss", maker<nn::KLDivLoss>(), pair});
-  cases.push_back({"BCEWithLogitsLoss", maker<nn::BCEWithLogitsLoss>(),
-                   [] { return Tensors{at::randn({4, 6}), at::rand({4, 6})}; }});
-  cases.push_back({"BCELoss", maker<nn::BCELoss>(),
-                   [] { return Tensors{at::rand({4, 6}), at::rand({4, 6})}; }});
+  cases.push_back({"BCEWithLogitsLoss", maker<nn::BCEWithLogitsLoss>(), [] {
+                     return Tensors{at::randn({4, 6}), at::rand({4, 6})};
+                   }});
+  cases.push_back({"BCELoss", maker<nn::BCELoss>(), [] {
+                     return Tensors{at::rand({4, 6}), at::rand({4, 6})};
+                   }});
   cases.push_back({"CrossEntropyLoss", maker<nn::CrossEntropyLoss>(), classes});
   cases.push_back({"NLLLoss", maker<nn::NLLLoss>(), classes});
   cases.push_back({"MultiMarginLoss", maker<nn::MultiMarginLoss>(), classes});
   cases.push_back({"PoissonNLLLoss", maker<nn::PoissonNLLLoss>(), pair});
-  cases.push_back({"HingeEmbeddingLoss", maker<nn::HingeEmbeddingLoss>(),
-                   [] { return Tensors{at::randn({4}), at::tensor({1., -1., 1., -1.}, at::kFloat)}; }});
+  cases.push_back({"HingeEmbeddingLoss", maker<nn::HingeEmbeddingLoss>(), [] {
+                     return Tensors{at::randn({4}), at::tensor({1., -1., 1., -1.}, at::kFloat)};
+                   }});
   cases.push_back({"MarginRankingLoss", maker<nn::MarginRankingLoss>(), signs});
-  cases.push_back({"TripletMarginLoss", maker<nn::TripletMarginLoss>(),
-                   normal({{4, 6}, {4, 6}, {4, 6}})});
-  cases.push_back({"SoftMarginLoss", maker<nn::SoftMarginLoss>(),
-                   [] { return Tensors{at::randn({4}), at::tensor({1., -1., 1., -1.}, at::kFloat)}; }});
+  cases.push_back(
+      {"TripletMarginLoss", maker<nn::TripletMarginLoss>(), normal({{4, 6}, {4, 6}, {4, 6}})});
+  cases.push_back({"SoftMarginLoss", maker<nn::SoftMarginLoss>(), [] {
+                     return Tensors{at::randn({4}), at::tensor({1., -1., 1., -1.}, at::kFloat)};
+                   }});
 }
 
 std::vector<ModuleCase> all_modules() {
@@ -156,10 +161,9 @@ void expect_module_like_eager(const ModuleCase& one, bool training) {
   nn::AnyModule own = one.make();
   eager.ptr()->train(training);
   own.ptr()->train(training);
-  auto compiled = compile(aot::FlatFunction([&](const Tensors& in) -> Tensors {
-                            return {call(own, in)};
-                          }),
-                          {.fullgraph = true});
+  auto compiled =
+      compile(aot::FlatFunction([&](const Tensors& in) -> Tensors { return {call(own, in)}; }),
+              {.fullgraph = true});
   for (int i = 0; i < 2; ++i) {
     torch::manual_seed(i);
     const Tensors inputs = one.inputs(), eager_in = arguments(inputs), own_in = arguments(inputs);

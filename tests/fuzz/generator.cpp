@@ -38,8 +38,7 @@ Origin random_origin(Random& random, Layout layout) {
 /// A seed's program in the making.
 class Generator {
  public:
-  Generator(Random& random, Sharing sharing)
-      : random_(random), sharing_(sharing), machine_({}) {}
+  Generator(Random& random, Sharing sharing) : random_(random), sharing_(sharing), machine_({}) {}
 
   Program run() {
     // Few sizes, so that tensors fit each other.

@@ -64,8 +64,8 @@ struct MadeInput {
   at::Tensor gradient(const at::Tensor& arriving) const;
 };
 
-/// Makes all inputs, equal for equal descriptions to the last bit. Those that are captured are taken
-/// from those made before, if there are any.
+/// Makes all inputs, equal for equal descriptions to the last bit. Those that are captured are
+/// taken from those made before, if there are any.
 std::vector<MadeInput> make_inputs(const std::vector<Input>& inputs,
                                    const std::vector<MadeInput>& before = {});
 

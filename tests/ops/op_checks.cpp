@@ -363,8 +363,8 @@ std::string check_compiled(const Sample& sample) {
   return report(sample, [&]() -> std::string {
     const bool traceable = !sample.reads_values && !sample.gradient_reads_values;
     const bool refused = !sample.differentiable && eager_refuses(sample);
-    auto compiled = compile(sample.make_function(),
-                            {.fullgraph = traceable && !refused, .confirm = 0});
+    auto compiled =
+        compile(sample.make_function(), {.fullgraph = traceable && !refused, .confirm = 0});
     const Fn call = [&](const Tensors& arguments) { return compiled(arguments); };
     if (refused) return check_compiled_refuses(sample, call);
     for (const char* when : {"first call, ", "second call, "}) {

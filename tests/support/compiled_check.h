@@ -28,7 +28,8 @@ struct CompiledCheck {
 /// partitioner, and with writes to inputs inside and outside of the graph. Compares everything a
 /// caller can see: values, layout, requires_grad, leaf-ness, versions, who shares memory with whom,
 /// the inputs afterwards, the gradients of each output with the graph retained, random numbers, and
-/// what in-place operators on the outputs do. `make_inputs` must make equal inputs after equal seeds.
+/// what in-place operators on the outputs do. `make_inputs` must make equal inputs after equal
+/// seeds.
 void expect_compiled_like_eager(const aot::FlatFunction& function,
                                 const std::function<CallInputs()>& make_inputs,
                                 CompiledCheck check = {});

@@ -61,9 +61,9 @@ auto watched_module(F& f) -> std::enable_if_t<
   return f.ptr();
 }
 template <class M>
-auto watched_module(std::shared_ptr<M>& f)
-    -> std::enable_if_t<std::is_convertible_v<std::shared_ptr<M>, std::shared_ptr<torch::nn::Module>>,
-                        std::shared_ptr<torch::nn::Module>> {
+auto watched_module(std::shared_ptr<M>& f) -> std::enable_if_t<
+    std::is_convertible_v<std::shared_ptr<M>, std::shared_ptr<torch::nn::Module>>,
+    std::shared_ptr<torch::nn::Module>> {
   return f;
 }
 
