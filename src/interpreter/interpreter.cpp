@@ -45,7 +45,7 @@ class Frame {
       if (call.op == nullptr) {
         call_sub_plan(call);
       } else if (call.written.empty()) {
-        call.op->callBoxed(stack_);
+        choose(call).callBoxed(stack_);
       } else {
         call_mutable_op(call);
       }
@@ -71,6 +71,7 @@ class Frame {
 
  private:
   at::Tensor& reg(int32_t index) { return registers_[static_cast<size_t>(index)]; }
+  const c10::OperatorHandle& choose(const Plan::Call& call) const;
   void push_operands(const Plan::Call& call);
   at::Tensor take(const Plan::Operand& operand);
   const Plan::Operand* push_list(const Plan::Operand* operand);
@@ -136,6 +137,16 @@ const Plan::Operand* Frame::push_list(const Plan::Operand* operand) {
     stack_.emplace_back(std::move(list));
   }
   return end;
+}
+
+/// The operator, or the one that writes to the first argument if that is the last of its memory.
+const c10::OperatorHandle& Frame::choose(const Plan::Call& call) const {
+  if (call.reuse == Plan::kNothing) return *call.op;
+  const Plan::Reuse& reuse = plan_.reuses[static_cast<size_t>(call.reuse)];
+  const at::Tensor& first = stack_.front().toTensor();
+  const bool is_last = first.use_count() == 1 && first.storage().use_count() == 1;
+  const bool fits = is_last && first.sizes() == reuse.sizes && first.strides() == reuse.strides;
+  return fits ? *reuse.in_place : *call.op;
 }
 
 void Frame::push_operands(const Plan::Call& call) {

@@ -9,6 +9,7 @@
 #include "ahead/errors.h"
 #include "ir/signature.h"
 #include "ops/aliasing.h"
+#include "ops/facts.h"
 
 namespace ahead {
 namespace {
@@ -49,12 +50,14 @@ class Planner {
         plan_(plan),
         registers_(graph.value_capacity(), Plan::kNothing),
         uses_left_(graph.value_capacity(), 0),
-        view_of_(graph.value_capacity(), nullptr) {}
+        view_of_(graph.value_capacity(), nullptr),
+        is_own_memory_(graph.value_capacity(), false) {}
 
   void run() {
     count_uses();
     for (const Graph::Input& input : graph_.inputs()) add_parameter(input);
     for (const Node& node : graph_.nodes()) {
+      find_own_memory(node);
       if (view_of_[first_result(node)] != nullptr) {
         add_view(node);
       } else {
@@ -150,9 +153,40 @@ class Planner {
     plan_.parameters.push_back({input.captured, captured, define(input.value)});
   }
 
+  /// What the caller gave may not be written to, nor may what an operator from elsewhere returns.
+  void find_own_memory(const Node& node) {
+    if (node.op().name().compare(0, 5, "aten.") != 0) return;
+    bool is_own = true;
+    if (ops::facts(node.op()).view != ops::ViewKind::None)
+      node.for_each_operand([&](Value* value) { is_own = is_own && is_own_memory_[value->id()]; });
+    for (const Value* result : node.results()) {
+      if (result != nullptr) is_own_memory_[result->id()] = is_own;
+    }
+  }
+
+  /// Complex division rounds differently in place.
+  int32_t add_reuse(const Node& node, const Plan::Call& call) {
+    const ops::OpFacts& facts = ops::facts(node.op());
+    if (facts.op_class != ops::OpClass::Pointwise || facts.in_place == nullptr ||
+        node.results().size() != 1 || node.result() == nullptr || !node.args()[0].is_value())
+      return Plan::kNothing;
+    const Value& argument = *node.args()[0].value();
+    const TensorMeta &before = argument.meta, &after = node.result()->meta;
+    const bool dies = plan_.operands[static_cast<size_t>(call.first_operand)].kind ==
+                      Plan::Operand::Kind::Move;
+    if (!dies || !is_own_memory_[argument.id()] || before.dtype != after.dtype ||
+        at::isComplexType(after.dtype) || before.device != after.device ||
+        before.sizes != after.sizes || before.strides != after.strides)
+      return Plan::kNothing;
+    const Operator& in_place = *ops::facts(with_wrapped_number(node.op())).in_place;
+    plan_.reuses.push_back({&in_place.handle(), after.sizes, after.strides});
+    return static_cast<int32_t>(plan_.reuses.size()) - 1;
+  }
+
   static Plan::Call start_call(const Node& node) {
     Plan::Call call{};
     call.view = Plan::kNothing;
+    call.reuse = Plan::kNothing;
     call.no_grad = node.has(Tag::NoGrad);
     if (node.op().in_dispatcher()) {
       const Operator& op = with_wrapped_number(node.op());
@@ -178,6 +212,7 @@ class Planner {
   void add_call(const Node& node) {
     Plan::Call call = start_call(node);
     add_operands(node, call, /*first=*/call.op == nullptr ? 1 : 0);
+    if (call.op != nullptr) call.reuse = add_reuse(node, call);
     add_results(node, call);
     plan_.calls.push_back(std::move(call));
   }
@@ -242,6 +277,7 @@ class Planner {
   std::vector<int32_t> uses_left_;
   /// For each value made by layout views: the tensor it is a view of.
   std::vector<const Value*> view_of_;
+  std::vector<bool> is_own_memory_;  ///< by value: made in this graph, of memory made in it
   size_t no_value_ = 0;
   std::vector<bool> is_gradient_;
 };

@@ -26,6 +26,7 @@ struct Interpreter::Plan {
     const c10::OperatorHandle* op;  ///< null: run the sub-plan, or make a view
     bool no_grad;                   ///< recorded while grad mode was off
     int32_t view;                   ///< into views; kNothing: none
+    int32_t reuse;                  ///< into reuses; kNothing: none
     std::shared_ptr<const Plan> sub_plan;
     int32_t first_operand;
     int32_t num_operands;  ///< list elements included
@@ -49,6 +50,11 @@ struct Interpreter::Plan {
     int32_t first_link;  ///< into links
     int32_t num_links;
   };
+  /// A pointwise call whose first argument nobody needs any more: the result may take its memory.
+  struct Reuse {
+    const c10::OperatorHandle* in_place;
+    TensorMeta::Dims sizes, strides;  ///< of the result; the argument must have the same
+  };
   struct Parameter {
     at::Tensor captured;
     bool is_captured;
@@ -66,6 +72,7 @@ struct Interpreter::Plan {
   std::vector<Parameter> parameters;
   std::vector<Call> calls;
   std::vector<View> views;
+  std::vector<Reuse> reuses;
   /// The operators of all views; each takes the tensor before it and then its own operands.
   std::vector<Call> links;
   std::vector<Operand> operands;
