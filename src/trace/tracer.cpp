@@ -77,6 +77,11 @@ Node* Tracer::record(const Operator& op, std::vector<Argument> args) {
 }
 
 void Tracer::watch(const at::Tensor& tensor, const Operator& op) {
+  // A weak pointer keeps the memory of a tensor that is gone.
+  if (watched_.size() >= next_sweep_) {
+    std::erase_if(watched_, [](const auto& entry) { return entry.first.use_count() == 0; });
+    next_sweep_ = 2 * watched_.size() + kFirstSweep;
+  }
   watched_.emplace_back(tensor.getIntrusivePtr(), &op);
 }
 

@@ -143,6 +143,8 @@ class Tracer : public c10::intrusive_ptr_target {
   std::unordered_map<const c10::TensorImpl*, at::Tensor> constants_;
   std::unordered_map<const c10::TensorImpl*, uint64_t> list_writes_;
   std::vector<std::pair<c10::weak_intrusive_ptr<c10::TensorImpl>, const Operator*>> watched_;
+  static constexpr size_t kFirstSweep = 256;
+  size_t next_sweep_ = kFirstSweep;  ///< how many entries until those of dead tensors are removed
 };
 
 /// Makes a tracer current, puts the tracing keys into effect, and undoes both at the end.
