@@ -139,13 +139,18 @@ const Plan::Operand* Frame::push_list(const Plan::Operand* operand) {
   return end;
 }
 
-/// The operator, or the one that writes to the first argument if that is the last of its memory.
+/// The operator, or the one that writes to the first argument if that alone has all of its memory.
 const c10::OperatorHandle& Frame::choose(const Plan::Call& call) const {
   if (call.reuse == Plan::kNothing) return *call.op;
   const Plan::Reuse& reuse = plan_.reuses[static_cast<size_t>(call.reuse)];
   const at::Tensor& first = stack_.front().toTensor();
-  const bool is_last = first.use_count() == 1 && first.storage().use_count() == 1;
-  const bool fits = is_last && first.sizes() == reuse.sizes && first.strides() == reuse.strides;
+  constexpr c10::DispatchKeySet kNotItsValues{
+      c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor};
+  if (first.key_set().has_any(kNotItsValues)) return *call.op;
+  const c10::Storage& storage = first.storage();
+  const bool is_last = first.use_count() == 1 && storage.use_count() == 1;
+  const bool fits = is_last && storage.nbytes() == first.nbytes() && first.sizes() == reuse.sizes &&
+                    first.strides() == reuse.strides;
   return fits ? *reuse.in_place : *call.op;
 }
 

@@ -172,8 +172,8 @@ class Planner {
       return Plan::kNothing;
     const Value& argument = *node.args()[0].value();
     const TensorMeta &before = argument.meta, &after = node.result()->meta;
-    const bool dies = plan_.operands[static_cast<size_t>(call.first_operand)].kind ==
-                      Plan::Operand::Kind::Move;
+    const bool dies =
+        plan_.operands[static_cast<size_t>(call.first_operand)].kind == Plan::Operand::Kind::Move;
     if (!dies || !is_own_memory_[argument.id()] || before.dtype != after.dtype ||
         at::isComplexType(after.dtype) || before.device != after.device ||
         before.sizes != after.sizes || before.strides != after.strides)

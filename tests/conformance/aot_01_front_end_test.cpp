@@ -1,3 +1,5 @@
+#include <torch/headeronly/version.h>
+
 #include <atomic>
 
 #include "conformance/aot_support.h"
@@ -268,6 +270,7 @@ TEST(AotFrontEnd, test_grad_context) {
 }
 
 TEST(AotFrontEnd, test_lift_after_factory) {
+  if (TORCH_VERSION_MINOR < 13) GTEST_SKIP() << "an assertion of LibTorch itself, mended in 2.13";
   expect_compiled_like_eager(
       [](const Tensors& in) -> Tensors {
         const at::Tensor random = at::lift(at::randint(0, 10, {3}));

@@ -2,6 +2,7 @@
 
 #include <thread>
 
+#include "models/memory.h"
 #include "support/like_eager.h"
 #include "support/round_trip.h"
 
@@ -44,6 +45,45 @@ TEST(Interpreter, RunsSubGraphs) {
 )");
   Tensor x = torch::randn({3});
   EXPECT_TRUE(ahead::interpret(graph, {x})[0].equal((x * x).sin()));
+}
+
+TEST(Interpreter, WritesToTheMemoryOfArgumentsThatDieButOfNoOthers) {
+  auto graph = parse(R"(graph(%x: f32[4] Primal 0):
+  %a: f32[4] = aten.sin(%x)
+  %b: f32[4] = aten.mul.Tensor(%a, 2.0)
+  %c: f32[2, 2] = aten.view(%b, [2, 2])
+  %d: f32[2, 2] = aten.exp(%c)
+  %e: f32[4] = aten.alias(%x)
+  %f: f32[4] = aten.neg(%e)
+  %g: f32[4] = aten.cos(%x)
+  %h: f32[] = aten.select.int(%g, 0, 0)
+  %i: f32[] = aten.abs(%h)
+  return (%d Output 0, %f Output 1, %i Output 2)
+)");
+  Tensor x = torch::randn({4}), before = x.clone();
+  const void* data = x.data_ptr();
+  Tensors results = ahead::interpret(graph, {std::move(x)});
+  EXPECT_TRUE(results[0].equal((before.sin() * 2).view({2, 2}).exp()));
+  EXPECT_TRUE(results[1].equal(before.neg()));
+  EXPECT_NE(results[1].data_ptr(), data);
+  EXPECT_EQ(results[2].storage().nbytes(), sizeof(float));
+}
+
+TEST(Interpreter, NeedsOneBufferForAChainOfPointwiseCalls) {
+  auto graph = parse(R"(graph(%x: f32[64] Primal 0):
+  %a: f32[64] = aten.sin(%x)
+  %b: f32[64] = aten.mul.Tensor(%a, 2.0)
+  %c: f32[64] = aten.add.Tensor(%b, %x, 1)
+  %d: f32[64] = aten.exp(%c)
+  return (%d Output 0)
+)");
+  const Tensor x = torch::randn({64});
+  ahead::Interpreter run(graph);
+  Tensor result;
+  models::MemoryCounter memory;
+  // Numbers are tensors of one element for a moment.
+  EXPECT_LE(memory.peak([&] { result = run({x})[0]; }), 65 * sizeof(float));
+  EXPECT_TRUE(result.equal((x.sin() * 2 + x).exp()));
 }
 
 TEST(Interpreter, ViewsOfOtherLayoutsThanTraced) {

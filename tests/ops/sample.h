@@ -191,6 +191,13 @@ class SampleTable {
   /// Continues the operator's samples if it has some already.
   Builder op(const std::string& name);
   const std::vector<Op>& ops() const { return ops_; }
+  /// Calls change(Sample&) for every sample.
+  template <class F>
+  void for_each(F change) {
+    for (Op& op : ops_) {
+      for (Sample& sample : op.samples) change(sample);
+    }
+  }
 
  private:
   std::vector<Op> ops_;

@@ -1,6 +1,27 @@
+#include <torch/headeronly/version.h>
+
+#include <algorithm>
+
 #include "ops/families.h"
 
 namespace ahead::samples {
+namespace {
+
+/// What LibTorch before 2.13 does differently.
+void adapt_to_older_libtorch(Sample& sample) {
+  const auto is_any_of = [&](std::initializer_list<const char*> names) {
+    return std::find(names.begin(), names.end(), sample.op) != names.end();
+  };
+  if (is_any_of({"aten.nextafter", "aten.nextafter_", "aten.aminmax"}))
+    sample.differentiable = false;
+  if (is_any_of({"aten.quantile", "aten.nanquantile"}) && sample.label != "tensor")
+    sample.reads_values = true;
+  if (is_any_of({"aten._grid_sampler_2d_cpu_fallback"})) sample.gradient_reads_values = true;
+  if (is_any_of({"aten.cumprod", "aten.cumprod_", "aten.linalg_vander", "aten.vander"}))
+    sample.gradient_rounds = "eager has a formula of its own for tensors without zeros";
+}
+
+}  // namespace
 
 const SampleTable& sample_table() {
   static const SampleTable table = [] {
@@ -34,6 +55,7 @@ const SampleTable& sample_table() {
     add_nn_embedding_samples(made);
     add_optimiser_samples(made);
     add_packed_matmul_samples(made);
+    if (TORCH_VERSION_MINOR < 13) made.for_each(adapt_to_older_libtorch);
     return made;
   }();
   return table;
