@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "ahead/errors.h"
 #include "ir/signature.h"
@@ -198,7 +199,20 @@ class Planner {
     return call;
   }
 
+  /// Float arithmetic converts a number to float at each call, and so may the plan. Kernels for
+  /// narrower types compute with the number as it is.
+  static bool takes_numbers_as_float(const Node& node, const Operator& op) {
+    static const auto* arithmetic = new std::unordered_set<const Operator*>{
+        Operator::find("aten.add.Tensor"), Operator::find("aten.sub.Tensor"),
+        Operator::find("aten.mul.Tensor"), Operator::find("aten.div.Tensor")};
+    return arithmetic->count(&op) != 0 && node.args()[0].is_value() &&
+           node.args()[0].value()->meta.dtype == at::kFloat &&
+           node.result()->meta.dtype == at::kFloat;
+  }
+
   void add_operands(const Node& node, Plan::Call& call, size_t first) {
+    numbers_are_float_ =
+        call.op != nullptr && takes_numbers_as_float(node, with_wrapped_number(node.op()));
     call.first_operand = static_cast<int32_t>(plan_.operands.size());
     for (size_t i = first; i < node.args().size(); ++i) {
       const c10::Type* type =
@@ -254,6 +268,7 @@ class Planner {
     if (type != nullptr && is_tensor_type(*type)) {
       if (constant.isScalar()) {
         at::Tensor number = c10::scalar_to_tensor(constant.toScalar());
+        if (numbers_are_float_) number = number.to(at::kFloat);
         number.unsafeGetTensorImpl()->set_wrapped_number(true);
         constant = std::move(number);
       } else if (constant.isNone() && type->kind() == c10::TypeKind::TensorType) {
@@ -279,6 +294,7 @@ class Planner {
   std::vector<const Value*> view_of_;
   std::vector<bool> is_own_memory_;  ///< by value: made in this graph, of memory made in it
   size_t no_value_ = 0;
+  bool numbers_are_float_ = false;  ///< those of the call being added
   std::vector<bool> is_gradient_;
 };
 
