@@ -1,13 +1,13 @@
 #include "partition/budget.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "ahead/errors.h"
 #include "partition/cost.h"
 #include "partition/default_partition.h"
 #include "partition/knapsack.h"
 #include "partition/min_cut.h"
+#include "partition/segments.h"
 
 namespace ahead::partition {
 namespace {
@@ -20,41 +20,87 @@ class Ladder {
         is_static_(find_static_inputs(joint.graph, options.static_inputs)) {}
 
   PartitionedGraphs climb(double budget) {
-    offer(default_verdicts(joint_, rulings_));
-    const auto target = static_cast<int64_t>(budget * static_cast<double>(saved_));
+    build(default_verdicts(joint_, rulings_));
+    const auto target = static_cast<int64_t>(budget * static_cast<double>(rungs_[0].saved));
     smallest_cut_ = min_cut_verdicts(joint_, rulings_, is_static_);
-    offer(smallest_cut_);
-    if (saved_ > target) climb_below(target);
-    return extract(joint_, best_, is_static_, Explain::Yes);
+    build(smallest_cut_);
+    if (budget < 1) {
+      build_from_knapsack();
+      build_from_segments();
+    }
+    keep_those_that_lead_down();
+    return extract(joint_, choose(budget, target).verdicts, is_static_, Explain::Yes);
   }
 
  private:
-  /// Takes a rung unless it is worse than the one before.
-  void offer(std::vector<Verdict> verdicts) {
-    const PartitionedGraphs rung = extract(joint_, verdicts, is_static_, Explain::No);
-    const int64_t saved = rung.saved_bytes(), peak = rung.peak_bytes();
-    if (saved > saved_ || peak > peak_) return;
-    best_ = std::move(verdicts);
-    saved_ = saved;
-    peak_ = peak;
+  struct Rung {
+    std::vector<Verdict> verdicts;
+    int64_t saved, peak;
+  };
+
+  void build(std::vector<Verdict> verdicts) {
+    const PartitionedGraphs halves = extract(joint_, verdicts, is_static_, Explain::No);
+    rungs_.push_back({std::move(verdicts), halves.saved_bytes(), halves.peak_bytes()});
   }
 
-  void climb_below(int64_t target) {
+  void build_from_knapsack() {
     find_candidates();
     std::vector<Knapsack::Item> items;
     for (const Candidate& candidate : candidates_)
       items.push_back({candidate.bytes, candidate.runtime});
     const Knapsack knapsack(std::move(items));
     for (int64_t capacity : knapsack.steps(num_rungs())) {
-      offer(min_cut_verdicts(joint_, rulings_keeping(knapsack.best(capacity)), is_static_));
-      if (saved_ <= target) return;
+      const std::vector<bool> kept = knapsack.best(capacity);
+      std::vector<size_t> nodes;
+      for (size_t i = 0; i < kept.size(); ++i) {
+        if (kept[i]) nodes.push_back(candidates_[i].node);
+      }
+      build(min_cut_verdicts(joint_, rulings_keeping(nodes), is_static_));
     }
+  }
+
+  void build_from_segments() {
+    const Segments segments(joint_);
+    std::vector<size_t> before;
+    for (size_t count = 2; count <= 2 * num_rungs(); count += count / 2) {
+      std::vector<size_t> nodes = segments.boundary(count);
+      if (nodes == before) continue;
+      build(min_cut_verdicts(joint_, rulings_keeping(nodes), is_static_));
+      before = std::move(nodes);
+    }
+  }
+
+  /// Each rung saves no more than the one before it, and has no higher peak. The first two are
+  /// fixed, so that no budget does worse than the whole.
+  void keep_those_that_lead_down() {
+    std::stable_sort(rungs_.begin() + 2, rungs_.end(),
+                     [](const Rung& a, const Rung& b) { return a.saved > b.saved; });
+    std::vector<Rung> kept;
+    for (Rung& rung : rungs_) {
+      const bool leads_down =
+          kept.empty() || (rung.saved <= kept.back().saved && rung.peak <= kept.back().peak);
+      if (leads_down) kept.push_back(std::move(rung));
+    }
+    rungs_ = std::move(kept);
+  }
+
+  /// The first rung that fits; a budget is a share of the way down to the lowest peak, too. What
+  /// costs no time is done in any case.
+  const Rung& choose(double budget, int64_t target) const {
+    const size_t cheapest = std::min<size_t>(rungs_.size(), 2) - 1;
+    if (budget >= 1) return rungs_[cheapest];
+    const int64_t highest = rungs_.front().peak, lowest = rungs_.back().peak;
+    const auto peak = lowest + static_cast<int64_t>(budget * static_cast<double>(highest - lowest));
+    for (size_t i = cheapest; i < rungs_.size(); ++i) {
+      if (rungs_[i].saved <= target && rungs_[i].peak <= peak) return rungs_[i];
+    }
+    return rungs_.back();
   }
 
   /// Each rung costs time in proportion to the graph, so a large graph gets fewer.
   size_t num_rungs() const {
-    constexpr size_t nodes_for_all_rungs = 40'000;
-    return std::clamp<size_t>(nodes_for_all_rungs / (joint_.nodes.size() + 1), 8, 64);
+    constexpr size_t nodes_for_all_rungs = 20'000;
+    return std::clamp<size_t>(nodes_for_all_rungs / (joint_.nodes.size() + 1), 4, 32);
   }
 
   /// What the smallest cut saves although it could be computed again.
@@ -99,14 +145,18 @@ class Ladder {
     }
   }
 
-  std::vector<Ruling> rulings_keeping(const std::vector<bool>& kept) const {
+  /// Everything may run again but these nodes.
+  std::vector<Ruling> rulings_keeping(const std::vector<size_t>& nodes) const {
     std::vector<Ruling> rulings = rulings_;
     for (Ruling& ruling : rulings) {
       if (ruling.again == Again::Expensive)
         ruling = {Again::Cheap, "the memory budget does not allow to save it"};
     }
-    for (size_t i = 0; i < kept.size(); ++i) {
-      if (kept[i]) rulings[candidates_[i].node] = rulings_[candidates_[i].node];
+    for (size_t node : nodes) {
+      const Again again = rulings_[node].again;
+      if (again == Again::Expensive) rulings[node] = rulings_[node];
+      if (again == Again::Cheap)
+        rulings[node] = {Again::Expensive, "lies between two segments that are computed again"};
     }
     return rulings;
   }
@@ -122,9 +172,7 @@ class Ladder {
   const std::vector<bool> is_static_;
   std::vector<Verdict> smallest_cut_;
   std::vector<Candidate> candidates_;
-  std::vector<Verdict> best_;
-  int64_t saved_ = std::numeric_limits<int64_t>::max();
-  int64_t peak_ = std::numeric_limits<int64_t>::max();
+  std::vector<Rung> rungs_;
 };
 
 }  // namespace

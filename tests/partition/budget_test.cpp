@@ -118,6 +118,18 @@ TEST(Budget, NeverGivesMoreForLess) {
   }
 }
 
+TEST(Budget, LowersThePeakOfALongRowOfBlocks) {
+  const models::Workload workload =
+      models::gpt_workload({.layers = 6, .width = 128, .heads = 4, .context = 256});
+  const JointGraph joint = trace_joint(workload.loss, workload.inputs);
+  const auto peak = [&](double budget) {
+    return static_cast<double>(within(budget, joint).peak_bytes());
+  };
+  const double all = peak(1);
+  EXPECT_LE(peak(0.5), 0.75 * all);
+  EXPECT_LE(peak(0.2), 0.4 * all);
+}
+
 TEST(Budget, KeepsTheResultsOfEveryModel) {
   for (const models::Workload& workload : models::workloads()) {
     const JointGraph joint = trace_joint(workload.loss, workload.inputs);
