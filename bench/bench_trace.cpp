@@ -32,6 +32,32 @@ Workload narrow_gpt(int64_t layers) {
       {.layers = layers, .width = 32, .heads = 2, .vocabulary = 32, .context = 8});
 }
 
+/// What LibTorch itself takes for a forward and a backward on tensors without data, with no trace: how
+/// that grows with the layers is how any tracer's time must grow that lets LibTorch make the graph.
+void autograd_alone(benchmark::State& state) {
+  const auto options = torch::dtype(at::kFloat).device(at::kMeta);
+  std::vector<at::Tensor> weights;
+  for (int64_t i = 0; i < 6 * state.range(0); ++i)
+    weights.push_back(torch::empty({32, 32}, options).requires_grad_());
+  const at::Tensor input = torch::empty({4, 32}, options);
+  const auto step = [&] {
+    at::Tensor x = input;
+    for (const at::Tensor& weight : weights) {
+      const at::Tensor y = torch::gelu(torch::mm(x, weight.t()));
+      x = x + y.view({2, 2, 32}).transpose(0, 1).reshape({4, 32});
+    }
+    x.sum().backward();
+  };
+  std::vector<double> times;
+  for (auto _ : state) {
+    for (const at::Tensor& weight : weights) weight.mutable_grad().reset();
+    times.push_back(models::milliseconds(step, models::thread_clock));
+    state.SetIterationTime(times.back() * 1e-3);
+  }
+  state.counters["nodes"] = 0;
+  state.counters["min_ms"] = *std::min_element(times.begin(), times.end());
+}
+
 void add(const std::string& name, std::function<Workload()> make) {
   auto run = [make](benchmark::State& state) { trace(state, make()); };
   benchmark::RegisterBenchmark(name.c_str(), run)->UseManualTime()->Unit(benchmark::kMillisecond);
@@ -48,6 +74,11 @@ int main(int argc, char** argv) {
   for (int64_t layers = 1; layers <= 256; layers *= 2) {
     add("trace_layers/" + std::to_string(layers), [layers] { return narrow_gpt(layers); });
   }
+  benchmark::RegisterBenchmark("autograd_layers", autograd_alone)
+      ->Arg(16)
+      ->Arg(256)
+      ->UseManualTime()
+      ->Unit(benchmark::kMillisecond);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   benchmark::RunSpecifiedBenchmarks();

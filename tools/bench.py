@@ -28,6 +28,16 @@ FEW_LAYERS, MANY_LAYERS, MOST_TIMES = 16, 256, 18
 # A step from the graph may take this share of the eager one, with as many threads as the peers use.
 STEPS = {"mlp": 0.7, "gpt12": 1.0, "resnet8": 1.0, "lstm": 1.0, "pinn": 1.0}
 STEP_THREADS = 2
+# A compiled call, forward and backward, may take this share of the eager one.
+CALLS = {"tanh": 0.8, "chain": 0.6, "mutation": 1.5}
+# The look-up among the guards of 150 tensors, in milliseconds; it must not allocate.
+MOST_GUARD_MS = 0.004
+# A whole compilation must be this many times faster than AOTAutograd's with its smallest cut.
+COMPILATIONS = {"gpt12": 100}
+# The smallest cut of 20,000 nodes, in milliseconds.
+MOST_MIN_CUT_MS = 1000
+# What `#include <ahead/ahead.h>` may add to a file that includes torch/torch.h, in milliseconds.
+MOST_INCLUDE_MS = 2000
 
 
 def say(text):
@@ -82,6 +92,23 @@ def run_benchmark(build, program, pattern, seconds, environment):
     return {entry["name"].removesuffix("/manual_time"): entry for entry in entries}
 
 
+def include_ms():
+    """Returns how much longer a file takes to compile that includes ahead/ahead.h after torch/torch.h."""
+    torch = pathlib.Path((ROOT / ".deps" / "torch_dir").read_text().strip())
+    command = [
+        os.environ.get("CXX", "g++"), "-std=c++20", "-fsyntax-only", "-x", "c++", "-", f"-I{ROOT / 'include'}",
+        "-isystem", str(torch / "include"), "-isystem", str(torch / "include/torch/csrc/api/include"),
+    ]
+
+    def compile_ms(text):
+        before = os.times().children_user
+        subprocess.run(command, input=text, text=True, check=True, capture_output=True)
+        return 1e3 * (os.times().children_user - before)
+
+    base = "#include <torch/torch.h>\n"
+    return compile_ms(base + "#include <ahead/ahead.h>\n") - compile_ms(base)
+
+
 def measure(build, rounds, seconds, environment):
     """Returns every sample: {name: [value of round 1, value of round 2, ...]}."""
     samples = collections.defaultdict(list)
@@ -98,6 +125,15 @@ def measure(build, rounds, seconds, environment):
         for name, entry in run_benchmark(build, "bench_interpreter", "", seconds, environment).items():
             for field in ("eager_ms", "graph_ms", "ratio"):
                 samples[f"{name}/{field}"].append(entry[field])
+        say(f"round {number} of {rounds}: compiled calls")
+        for name, entry in run_benchmark(build, "bench_compile", "", seconds, environment).items():
+            for field, value in entry.items():
+                if field.endswith(("_ms", "_mb", "ratio", "allocations")):
+                    samples[f"{name}/{field}"].append(value)
+        for model in COMPILATIONS:
+            say(f"round {number} of {rounds}: AOTAutograd compiles {model}")
+            samples["peer/min_cut/" + model].append(peer.trace_ms("min_cut/" + model))
+        samples["include_ms"].append(include_ms())
         say(f"round {number} of {rounds}: graphs")
         for program in ("bench_ir", "bench_partition"):
             for name, entry in run_benchmark(build, program, "", seconds / 4, environment).items():
@@ -127,6 +163,8 @@ def rows_of(samples):
         f"trace {MANY_LAYERS} layers ({nodes:.0f} nodes), against {FEW_LAYERS}", many, few,
         f"{many / few:.1f}×", f"≤ {MOST_TIMES}×", many / few <= MOST_TIMES,
     )
+    few, many = (min(samples[f"autograd_layers/{n}"]) for n in (FEW_LAYERS, MANY_LAYERS))
+    yield Row("the same growth in LibTorch's autograd alone", many, few, f"{many / few:.1f}×", "", None)
 
     for name in [name for name in samples if name.startswith("step/") and name.endswith("/ratio")]:
         _, model, threads, _ = name.split("/")
@@ -141,9 +179,42 @@ def rows_of(samples):
             f"{ratio:.2f}×", "" if required is None else f"≤ {required}×",
             None if required is None else ratio <= required,
         )
+    yield from compile_rows(samples)
     for name in [name for name in samples if name.startswith("ir/")]:
         action, graph = name.removeprefix("ir/").split("/")
         yield Row(f"{action} {graph}", min(samples[name]), None, "", "", None)
+
+
+def compile_rows(samples):
+    for call, required in CALLS.items():
+        ratio = statistics.median(samples[f"call/{call}/ratio"])
+        yield Row(
+            f"compiled call {call}, against eager", statistics.median(samples[f"call/{call}/ahead_ms"]),
+            statistics.median(samples[f"call/{call}/eager_ms"]), f"{ratio:.2f}×", f"≤ {required}×",
+            ratio <= required,
+        )
+    guards, allocations = min(samples["guards/150/min_ms"]), min(samples["guards/150/allocations"])
+    yield Row(
+        "guards of 150 tensors", guards, None, f"{allocations:.2f} allocations", "≤ 4 µs, none",
+        guards <= MOST_GUARD_MS and allocations < 0.01,
+    )
+    for model, required in COMPILATIONS.items():
+        ours, theirs = min(samples[f"compile/{model}/min_ms"]), min(samples["peer/min_cut/" + model])
+        yield Row(
+            f"compile {model}, against AOTAutograd", ours, theirs, f"{theirs / ours:.0f}×", f"≥ {required}×",
+            theirs / ours >= required,
+        )
+    cut = min(samples["ir/partition_min_cut/20k_nodes"])
+    yield Row("smallest cut of 20k nodes", cut, None, "", "≤ 1 s", cut <= MOST_MIN_CUT_MS)
+    include = min(samples["include_ms"])
+    yield Row("#include <ahead/ahead.h>", include, None, "", "≤ 2 s", include <= MOST_INCLUDE_MS)
+
+    name = next(name for name in samples if name.startswith("memory/") and name.endswith("/eager_mb"))
+    stem = name.removesuffix("/eager_mb")
+    peaks = [samples[f"{stem}/{field}_mb"][0] for field in ("eager", "budget_1.0", "budget_0.5", "budget_0.2")]
+    falls = all(after < before for before, after in zip(peaks, peaks[1:]))
+    text = " > ".join(f"{peak:.1f}" for peak in peaks)
+    yield Row("peak MB of a step: eager > budget 1 > 0.5 > 0.2", peaks[1], peaks[0], text, "falls", falls)
 
 
 def print_table(rows):

@@ -2,15 +2,17 @@
 """How long Python's AOTAutograd takes to trace the models of examples/models, forward and backward.
 
 Reads names of models from standard input, one in a line, and answers each with the name and the
-milliseconds of one trace: processor time of the thread, as in bench/bench_trace.cpp. Dynamo captures the model once, before any time is taken; what is timed is
-AOTAutograd alone, with its default partition and compilers that return the graphs as they are.
+milliseconds of one trace: processor time of the thread, as in bench/bench_trace.cpp. Dynamo captures the
+model once, before any time is taken; what is timed is AOTAutograd alone, with compilers that return the
+graphs as they are. It cuts the graph by its default partition, or by its smallest cut where the name has
+`min_cut/` before it.
 """
 
 import sys
 import time
 
 import torch
-from functorch.compile import default_partition, make_boxed_func
+from functorch.compile import default_partition, make_boxed_func, min_cut_rematerialization_partition
 from torch import nn
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch.nn import functional as F
@@ -126,7 +128,8 @@ def as_it_is(graph, _inputs):
 
 def capture(name):
     """Returns a function that has AOTAutograd trace what dynamo makes of the model."""
-    model, arguments = MODELS[name]()
+    partition = min_cut_rematerialization_partition if name.startswith("min_cut/") else default_partition
+    model, arguments = MODELS[name.removeprefix("min_cut/")]()
     captured = []
 
     def keep(graph, inputs):
@@ -135,7 +138,7 @@ def capture(name):
 
     torch.compile(model, backend=keep, fullgraph=True)(*arguments)
     graph, inputs = captured[0]
-    options = dict(fw_compiler=as_it_is, bw_compiler=as_it_is, partition_fn=default_partition)
+    options = dict(fw_compiler=as_it_is, bw_compiler=as_it_is, partition_fn=partition)
     return lambda: aot_module_simplified(graph, inputs, **options)
 
 
