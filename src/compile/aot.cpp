@@ -1,14 +1,14 @@
 #include "ahead/aot.h"
 
-#include "compile/backends.h"
+#include "runtime/backends.h"
 
 namespace ahead::aot {
 namespace detail {
 
 ahead::detail::Compilers compilers_of(const Config& config) {
-  const GraphCompiler interpreter = compiling::find_backend("interpreter");
+  const GraphCompiler interpreter = runtime::find_backend("interpreter");
   const auto chosen = [&](const GraphCompiler& compiler, const GraphCompiler& otherwise) {
-    return compiler ? compiling::below_autograd(compiler) : otherwise;
+    return compiler ? runtime::below_autograd(compiler) : otherwise;
   };
   const GraphCompiler forward = chosen(config.forward, interpreter);
   return {forward, chosen(config.backward, forward), chosen(config.inference, forward)};

@@ -5,8 +5,8 @@
 
 #include "ahead/errors.h"
 #include "base/log.h"
-#include "compile/backends.h"
 #include "compile/entry.h"
+#include "runtime/backends.h"
 #include "runtime/call.h"
 #include "trace/tracer.h"
 
@@ -22,7 +22,7 @@ namespace {
 constexpr int64_t most_disagreements = 3;
 
 Compilers compilers_for(const Options& options) {
-  const aot::GraphCompiler compiler = compiling::find_backend(options.backend);
+  const aot::GraphCompiler compiler = runtime::find_backend(options.backend);
   return {compiler, compiler, compiler};
 }
 

@@ -4,7 +4,7 @@
 
 #include "ahead/backend.h"
 
-namespace ahead::compiling {
+namespace ahead::runtime {
 
 /// The backend of that name. Throws UserError, naming those there are, if it is not known.
 aot::GraphCompiler find_backend(const std::string& name);
@@ -13,4 +13,4 @@ aot::GraphCompiler find_backend(const std::string& name);
 /// and autocast.
 aot::GraphCompiler below_autograd(aot::GraphCompiler compiler);
 
-}  // namespace ahead::compiling
+}  // namespace ahead::runtime

@@ -1,4 +1,4 @@
-#include "compile/backends.h"
+#include "runtime/backends.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
@@ -56,7 +56,7 @@ class Registry {
 
 }  // namespace
 
-namespace compiling {
+namespace runtime {
 
 aot::GraphCompiler find_backend(const std::string& name) {
   return Registry::instance().find(name);
@@ -78,10 +78,10 @@ aot::GraphCompiler below_autograd(aot::GraphCompiler compiler) {
       };
 }
 
-}  // namespace compiling
+}  // namespace runtime
 
 void register_backend(const std::string& name, aot::GraphCompiler compiler) {
-  Registry::instance().add(name, compiling::below_autograd(std::move(compiler)));
+  Registry::instance().add(name, runtime::below_autograd(std::move(compiler)));
 }
 
 std::vector<std::string> backends() {

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ahead/export.h"
+#include "ahead/graph.h"
+
+/// Captures what the autograd engine does in a backward as graphs, keeps them, and runs them
+/// instead of the engine when the same backward comes again. Gradients, hooks and errors are
+/// eager's.
+///
+/// Scopes belong to the thread that opens them. What the user's own code does in a backward (hooks,
+/// custom functions that are not traceable, a backward inside the backward) is never captured: it
+/// runs at its place each time.
+namespace ahead::compiled_autograd {
+
+/// How backwards are captured. An aggregate: `{.fullgraph = true}`.
+struct Options {
+  /// The name of a backend, as in ahead::Options.
+  std::string backend = "interpreter";
+  /// A backward that the eager engine would have to run throws Unsupported instead.
+  bool fullgraph = false;
+  /// Prints the reason of each cache miss and of each backward that runs eagerly.
+  bool verbose = false;
+  /// The most backwards kept; the one unused for longest makes room.
+  int64_t cache_limit = 64;
+};
+
+/// While it lives, backwards that this thread starts are captured. Scopes nest; one that ends
+/// before a scope inside it throws UserError.
+class AHEAD_API Enable {
+ public:
+  explicit Enable(Options options = {});
+  ~Enable() noexcept(false);
+  Enable(const Enable&) = delete;
+  Enable& operator=(const Enable&) = delete;
+
+ private:
+  int64_t depth_;
+};
+
+/// While it lives, backwards that this thread starts run in the eager engine.
+class AHEAD_API Disable {
+ public:
+  Disable();
+  ~Disable() noexcept(false);
+  Disable(const Disable&) = delete;
+  Disable& operator=(const Disable&) = delete;
+
+ private:
+  int64_t depth_;
+};
+
+/// What happened in this process since it started or since reset().
+struct Stats {
+  uint64_t captures = 0;         ///< backwards captured because none like it was known
+  uint64_t compiles = 0;         ///< graphs given to a backend
+  uint64_t cache_hits = 0;       ///< backwards that ran what was captured before
+  uint64_t cache_misses = 0;     ///< backwards that did not find all of it
+  uint64_t eager_fallbacks = 0;  ///< backwards that ran in the eager engine, though enabled
+};
+AHEAD_API Stats stats();
+
+/// Why backwards were captured or ran eagerly, in words; the most recent last, older ones dropped.
+AHEAD_API std::vector<std::string> reasons();
+
+/// The graphs of all backwards known, in the order in which they were captured.
+AHEAD_API std::vector<std::shared_ptr<const Graph>> graphs();
+
+/// Forgets all backwards, counts and reasons. Throws UserError inside a captured backward.
+AHEAD_API void reset();
+
+}  // namespace ahead::compiled_autograd

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/dynamo/compiled_autograd.h>
+
+#include <string>
+#include <vector>
+
+#include "base/libtorch.h"
+#include "engine/step.h"
+
+namespace ahead::engine {
+
+/// Where the gradient that a node sends along an edge goes, if nobody asks for it.
+constexpr int32_t kNowhere = -1;
+
+/// One backward as it was found: the nodes in the order in which eager would run them, the tensors
+/// they hold, and what tells it from backwards for which other graphs are needed.
+class Backward {
+ public:
+  /// Walks the graph. What it finds is valid as long as the graph task is, and as long as none of
+  /// its nodes has been released.
+  Backward(const NodePtr& root, const torch::autograd::GraphTask& task, const std::string* backend);
+
+  const torch::autograd::GraphTask& task() const { return task_; }
+  const std::vector<Step>& steps() const { return steps_; }
+  /// The place to which each edge leads, kNowhere for those not to be followed.
+  const std::vector<int32_t>& targets() const { return targets_; }
+  size_t num_places() const { return num_places_; }
+  /// What the engine wants to know of a node; null: it has to be run and that is all.
+  const torch::autograd::GraphTask::ExecInfo* wanted(const torch::autograd::Node* node) const;
+
+  /// The tensors that nodes hold, each once. Whoever runs the graphs may take them away.
+  std::vector<at::Tensor>& inputs() { return call_.tensor_args.inputs; }
+  const std::vector<at::Tensor>& inputs() const { return call_.tensor_args.inputs; }
+  torch::dynamo::autograd::AutogradCompilerCall& call() { return call_; }
+  /// Whether nobody wrote to this input since it was found.
+  bool is_unwritten(size_t input) const { return version_of(inputs()[input]) == versions_[input]; }
+
+  /// Types, constants and edges of all nodes.
+  const uint8_t* key() const { return args_.key().key; }
+  size_t key_size() const { return key_size_; }
+  /// All sizes and strides that graphs depend on.
+  const std::vector<int64_t>& sizes() const { return sizes_; }
+  /// Why this backward must run in the eager engine; empty: it need not.
+  const std::string& refusal() const { return refusal_; }
+
+ private:
+  struct Known {
+    torch::autograd::Node* node;
+    int32_t remaining;  ///< edges that lead here and were not walked yet
+    int32_t first_place;
+    bool is_wanted;
+    bool is_needed;
+  };
+  struct Ready {
+    uint64_t sequence;
+    uint32_t known;
+    bool operator<(const Ready& other) const { return sequence < other.sequence; }
+  };
+
+  void know_nodes(const NodePtr& root);
+  Known& find(torch::autograd::Node* node);
+  Known& meet(torch::autograd::Node* node);
+  void insert(torch::autograd::Node* node, int32_t dependencies);
+  void describe_surroundings(const std::string* backend);
+  void describe_places(torch::autograd::Node& node);
+  void add_step(const Known& known);
+  Step::Kind kind_of(const Known& known) const;
+  bool collect_saved(Step& step);
+  bool describe_inputs(size_t first);
+  void describe_captures(const torch::autograd::Node* node);
+  void follow_edges(Step& step);
+  void end_key();
+  static uint32_t version_of(const at::Tensor& tensor) {
+    return tensor.is_inference() ? 0 : tensor._version();
+  }
+  void refuse(std::string reason);
+
+  const torch::autograd::GraphTask& task_;
+  torch::dynamo::autograd::AutogradCompilerCall call_;
+  torch::dynamo::autograd::NodeCall current_;
+  torch::dynamo::autograd::CompiledNodeArgs args_;
+  size_t key_size_ = 0;
+  std::vector<int64_t> sizes_;
+  std::vector<uint32_t> versions_;
+  std::vector<Step> steps_;
+  std::vector<int32_t> targets_;
+  size_t num_places_ = 0;
+  std::string refusal_;
+  /// Nodes by address: a table with open addressing of positions in known_, plus one.
+  std::vector<uint32_t> table_;
+  std::vector<Known> known_;
+  std::vector<Ready> ready_;
+};
+
+}  // namespace ahead::engine

@@ -1,0 +1,112 @@
+#include "engine/cache.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace ahead::engine {
+namespace {
+
+constexpr size_t most_reasons = 256;
+
+bool has_key(const std::vector<uint8_t>& key, const Backward& backward) {
+  return key.size() == backward.key_size() &&
+         std::memcmp(key.data(), backward.key(), key.size()) == 0;
+}
+
+}  // namespace
+
+Cache& Cache::instance() {
+  static Cache* cache = new Cache;
+  return *cache;
+}
+
+std::shared_ptr<Program> Cache::find(const Backward& backward, std::string& reason) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const Entry* like = nullptr;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const bool same_key = has_key(entries_[i]->key, backward);
+    if (same_key && entries_[i]->sizes == backward.sizes()) {
+      std::rotate(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(i),
+                  entries_.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+      return entries_.front()->program;
+    }
+    if (like == nullptr || same_key) like = entries_[i].get();
+  }
+  reason = like == nullptr ? "no backward was captured before" : difference(*like, backward);
+  return nullptr;
+}
+
+void Cache::add(const Backward& backward, std::shared_ptr<Program> program, int64_t limit) {
+  auto entry = std::make_unique<Entry>();
+  entry->key.assign(backward.key(), backward.key() + backward.key_size());
+  entry->sizes = backward.sizes();
+  for (const Step& step : backward.steps()) entry->key_ends.push_back(step.key_end);
+  entry->program = std::move(program);
+  std::lock_guard<std::mutex> lock(mutex_);
+  entry->number = next_number_++;
+  entries_.push_front(std::move(entry));
+  while (static_cast<int64_t>(entries_.size()) > std::max<int64_t>(limit, 1)) entries_.pop_back();
+}
+
+std::string Cache::difference(const Entry& entry, const Backward& backward) {
+  const size_t length = std::min(entry.key.size(), backward.key_size());
+  const uint8_t* end =
+      std::mismatch(backward.key(), backward.key() + length, entry.key.data()).first;
+  const auto same = static_cast<size_t>(end - backward.key());
+  if (same == entry.key.size() && same == backward.key_size()) {
+    size_t changed = 0;
+    for (size_t i = 0; i < entry.sizes.size(); ++i)
+      changed += entry.sizes[i] != backward.sizes()[i];
+    return std::to_string(changed) + " changed tensor sizes or strides (total of " +
+           std::to_string(entry.sizes.size()) + ")";
+  }
+  size_t step = 0;
+  while (step + 1 < backward.steps().size() && backward.steps()[step].key_end <= same) ++step;
+  const Step& first = backward.steps()[step];
+  const size_t begin = step == 0 ? 0 : backward.steps()[step - 1].key_end;
+  std::string text = "new autograd node: " + first.node->name() + " (NodeCall " +
+                     std::to_string(step) + ") with key size " +
+                     std::to_string(first.key_end - begin);
+  if (step >= entry.key_ends.size()) return text + ", previously no node";
+  const size_t before = step == 0 ? 0 : entry.key_ends[step - 1];
+  return text + ", previously " + std::to_string(entry.key_ends[step] - before);
+}
+
+void Cache::note(std::string reason) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  reasons_.push_back(std::move(reason));
+  if (reasons_.size() > most_reasons) reasons_.pop_front();
+}
+
+compiled_autograd::Stats Cache::stats() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return stats_;
+}
+
+std::vector<std::string> Cache::reasons() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return {reasons_.begin(), reasons_.end()};
+}
+
+std::vector<std::shared_ptr<const Graph>> Cache::graphs() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<Entry*> entries;
+  for (const auto& entry : entries_) entries.push_back(entry.get());
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry* a, const Entry* b) { return a->number < b->number; });
+  std::vector<std::shared_ptr<const Graph>> graphs;
+  for (Entry* entry : entries) {
+    for (auto& graph : entry->program->graphs()) graphs.push_back(std::move(graph));
+  }
+  return graphs;
+}
+
+void Cache::clear() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  entries_.clear();
+  next_number_ = 0;
+  stats_ = {};
+  reasons_.clear();
+}
+
+}  // namespace ahead::engine

@@ -1,0 +1,140 @@
+#include "engine/driver.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include <iostream>
+
+#include "ahead/errors.h"
+#include "engine/backward.h"
+#include "engine/cache.h"
+#include "engine/program.h"
+#include "runtime/backends.h"
+#include "trace/tracer.h"
+
+namespace ahead::engine {
+namespace {
+
+using torch::autograd::Engine;
+using torch::autograd::GraphTask;
+using torch::autograd::InputBuffer;
+using torch::autograd::variable_list;
+
+thread_local bool running = false;
+
+struct Running {
+  Running() { running = true; }
+  ~Running() { running = false; }
+};
+
+/// LibTorch tells us of a task that it owns and has prepared, but does not want it back.
+GraphTask& own(const GraphTask& task) {
+  return const_cast<GraphTask&>(task);
+}
+
+variable_list run_in_eager_engine(const NodePtr& root, const GraphTask& task) {
+  Engine::get_default_engine().execute_with_graph_task(own(task).shared_from_this(), root,
+                                                       InputBuffer(variable_list()));
+  task.future_result_->wait();
+  return task.future_result_->value().toTensorVector();
+}
+
+void tell(const Settings& settings, const std::string& reason) {
+  Cache::instance().note(reason);
+  if (settings.options.verbose) std::clog << "[ahead compiled autograd] " << reason << "\n";
+}
+
+/// Why a backward in these surroundings cannot be captured; empty: it can.
+std::string refusal_here() {
+  if (at::GradMode::is_enabled()) return "it is run with create_graph";
+  if (torch::autograd::AnomalyMode::is_enabled()) return "anomaly mode is on";
+  if (c10::InferenceMode::is_enabled()) return "inference mode is on";
+  if (c10::impl::dispatch_mode_enabled()) return "a dispatch mode is active";
+  return "";
+}
+
+std::shared_ptr<Program> find_program(const Settings& settings, const Backward& backward) {
+  Cache& cache = Cache::instance();
+  std::string reason;
+  std::shared_ptr<Program> program = cache.find(backward, reason);
+  if (program != nullptr) return program;
+  tell(settings, "Cache miss due to " + reason);
+  program = std::make_shared<Program>(backward, runtime::find_backend(settings.options.backend));
+  cache.add(backward, program, settings.options.cache_limit);
+  cache.count([](compiled_autograd::Stats& stats) { ++stats.captures; });
+  return program;
+}
+
+void count_run(const Settings& settings, const RunReport& report) {
+  Cache::instance().count([&](compiled_autograd::Stats& stats) {
+    stats.compiles += report.compiles;
+    ++(report.compiles == 0 ? stats.cache_hits : stats.cache_misses);
+  });
+  for (const std::string& problem : report.problems) tell(settings, problem);
+}
+
+/// The gradients; nothing, with a reason, if the eager engine has to find them.
+std::optional<variable_list> run_captured(const Settings& settings, const NodePtr& root,
+                                          const GraphTask& task, std::string& refusal) {
+  at::ThreadLocalStateGuard as_in_engine(task.thread_locals_);
+  refusal = refusal_here();
+  if (!refusal.empty()) return std::nullopt;
+  Backward backward(root, task, settings.backend);
+  refusal = backward.refusal();
+  if (!refusal.empty()) return std::nullopt;
+  const std::shared_ptr<Program> program = find_program(settings, backward);
+  RunReport report;
+  variable_list results = program->run(backward, report);
+  count_run(settings, report);
+  return results;
+}
+
+/// Callbacks may queue callbacks.
+void run_final_callbacks(GraphTask& task) {
+  std::unique_lock<std::mutex> lock(task.final_callbacks_lock_);
+  for (size_t i = 0; i < task.final_callbacks_.size(); ++i) {
+    const std::function<void()> callback = task.final_callbacks_[i];
+    lock.unlock();
+    callback();
+    lock.lock();
+  }
+}
+
+variable_list refuse(const Settings& settings, const NodePtr& root, const GraphTask& task,
+                     const std::string& reason) {
+  if (settings.options.fullgraph) {
+    throw Unsupported("compiled autograd",
+                      "backward: it would run in the eager engine, because " + reason +
+                          ". Leave fullgraph off, or run it in a Disable scope.");
+  }
+  tell(settings, "The eager engine runs this backward, because " + reason);
+  Cache::instance().count([](compiled_autograd::Stats& stats) { ++stats.eager_fallbacks; });
+  return run_in_eager_engine(root, task);
+}
+
+}  // namespace
+
+bool is_running() {
+  return running;
+}
+
+variable_list run_backward(const NodePtr& root, const GraphTask& task, bool,
+                           const torch::autograd::edge_list&) {
+  const Settings* settings = current_settings();
+  if (settings == nullptr || running || tracing::Tracer::current() != nullptr) {
+    return run_in_eager_engine(root, task);
+  }
+  std::string refusal;
+  std::optional<variable_list> results;
+  {
+    const Running scope;
+    results = run_captured(*settings, root, task, refusal);
+    if (results) run_final_callbacks(own(task));
+  }
+  return results ? std::move(*results) : refuse(*settings, root, task, refusal);
+}
+
+}  // namespace ahead::engine

@@ -1,0 +1,118 @@
+#include "engine/gradients.h"
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/input_buffer.h>
+
+#include <sstream>
+
+namespace ahead::engine {
+namespace {
+
+using torch::autograd::Node;
+using torch::autograd::variable_list;
+
+thread_local Gradients* current_gradients = nullptr;
+
+variable_list call_tensor_hooks(Node& node, variable_list gradients) {
+  for (const auto& hook : node.tensor_pre_hooks()) gradients = (*hook)(gradients);
+  for (const auto& [index, hook] : node.retains_grad_hooks()) gradients = (*hook)(gradients);
+  return gradients;
+}
+
+void check_outputs(const Node& node, variable_list& outputs) {
+  torch::autograd::validate_outputs(node.next_edges(), outputs, [&](const std::string& problem) {
+    std::ostringstream text;
+    text << "Function " << node.name() << " returned an " << problem;
+    return text.str();
+  });
+}
+
+}  // namespace
+
+Gradients::Gradients(const Backward& backward)
+    : backward_(backward),
+      waiting_(backward.num_places()),
+      results_(backward.task().captured_vars_.size()),
+      outside_(c10::impl::tls_local_dispatch_key_set()) {}
+
+Gradients* Gradients::current() {
+  return current_gradients;
+}
+
+Gradients::Current::Current(Gradients& gradients) : outer_(current_gradients) {
+  current_gradients = &gradients;
+}
+
+Gradients::Current::~Current() {
+  current_gradients = outer_;
+}
+
+void Gradients::run_eagerly(const Step& step) {
+  Node& node = *step.node;
+  variable_list inputs(step.num_places);
+  for (uint32_t i = 0; i < step.num_places; ++i) {
+    inputs[i] = std::move(waiting_[step.first_place + i]);
+  }
+  const auto* info = backward_.wanted(&node);
+  if (info != nullptr) {
+    if (!info->needed_) inputs = call_tensor_hooks(node, std::move(inputs));
+    if (info->captures_ != nullptr) {
+      for (const auto& capture : *info->captures_) {
+        results_[static_cast<size_t>(capture.output_idx_)] =
+            inputs[static_cast<size_t>(capture.input_idx_)];
+      }
+    }
+    if (!info->needed_) return;
+  }
+  variable_list outputs = call(node, std::move(inputs));
+  if (!backward_.task().keep_graph_) node.release_variables();
+  pass_on(step, std::move(outputs));
+}
+
+variable_list Gradients::call(Node& node, variable_list inputs) {
+  inputs = call_tensor_hooks(node, std::move(inputs));
+  for (const auto& hook : node.pre_hooks()) inputs = (*hook)(inputs);
+  if (!backward_.task().keep_graph_) node.will_release_variables();
+  if (node.post_hooks().empty()) {
+    variable_list outputs = node(std::move(inputs));
+    check_outputs(node, outputs);
+    return outputs;
+  }
+  // AccumulateGrad counts on exactly one more reference to what it may take, if there are hooks.
+  variable_list outputs = node(variable_list(inputs));
+  check_outputs(node, outputs);
+  for (const auto& hook : node.post_hooks()) outputs = (*hook)(outputs, inputs);
+  return outputs;
+}
+
+void Gradients::pass_on(const Step& step, variable_list outputs) {
+  for (uint32_t i = 0; i < step.num_targets && i < outputs.size(); ++i) {
+    const int32_t target = backward_.targets()[step.first_target + i];
+    if (target == kNowhere || !outputs[i].defined()) continue;
+    at::Tensor& waiting = waiting_[static_cast<size_t>(target)];
+    if (!waiting.defined()) {
+      waiting = std::move(outputs[i]);
+      continue;
+    }
+    const torch::autograd::Edge& edge = step.node->next_edge(i);
+    torch::autograd::InputBuffer sum(1);
+    sum.buffer[0] = std::move(waiting);
+    sum.add(0, std::move(outputs[i]), step.node->stream(), edge.function->stream(),
+            edge.function.get());
+    waiting = std::move(sum.buffer[0]);
+  }
+}
+
+void Gradients::accumulate(size_t step, at::Tensor gradient) {
+  // The graph runs below autograd; this is not part of it.
+  c10::impl::ForceDispatchKeyGuard outside(outside_);
+  // A gradient that shares its memory with something else must not be taken as it is.
+  at::Tensor shared;
+  if (gradient.has_storage() && gradient.storage().use_count() > 1) shared = gradient;
+  variable_list inputs;
+  inputs.push_back(std::move(gradient));
+  (*backward_.steps()[step].node)(std::move(inputs));
+}
+
+}  // namespace ahead::engine

@@ -1,0 +1,256 @@
+#include "engine/part_tracer.h"
+
+#include <ATen/ops/add.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+
+#include <algorithm>
+#include <typeindex>
+#include <unordered_map>
+
+#include "ahead/errors.h"
+#include "ahead/passes.h"
+#include "ahead/trace.h"
+#include "base/intern.h"
+#include "engine/node_calls.h"
+#include "engine/operators.h"
+#include "ops/node_facts.h"
+#include "trace/tracer.h"
+
+namespace ahead::engine {
+namespace {
+
+using torch::autograd::Node;
+using torch::autograd::variable_list;
+using torch::dynamo::autograd::NodeCall;
+using torch::dynamo::autograd::SwapSavedVariables;
+using torch::dynamo::autograd::TraceState;
+
+/// LibTorch hands this back to us without looking at it.
+PyObject* nobody() {
+  static int something;
+  return reinterpret_cast<PyObject*>(&something);
+}
+
+const std::string* name_of(const Node& node) {
+  thread_local std::unordered_map<std::type_index, const std::string*> names;
+  const std::string*& name = names[std::type_index(typeid(node))];
+  if (name == nullptr) name = intern(node.name());
+  return name;
+}
+
+/// Follows the walk with traced tensors in the places of real ones.
+class PartTracer {
+ public:
+  PartTracer(Backward& backward, const std::vector<Step::Kind>& kinds, size_t begin, size_t end,
+             const Gradients& gradients)
+      : backward_(backward),
+        kinds_(kinds),
+        gradients_(gradients),
+        places_(backward.num_places()),
+        results_(backward.task().captured_vars_.size()),
+        state_(std::vector<std::optional<c10::SymInt>>(backward.call().all_size_inputs.size()), 0) {
+    part_.begin = begin;
+    part_.end = end;
+  }
+
+  Part run() {
+    find_places();
+    Graph graph = trace();
+    check_functional(graph);
+    for (const passes::Pass& pass : passes::all()) pass.run(graph);
+    drop_unused_inputs(graph);
+    note_offsets(graph);
+    graph.verify();
+    part_.graph = std::make_shared<const Graph>(std::move(graph));
+    return std::move(part_);
+  }
+
+ private:
+  Graph trace() {
+    try {
+      return detail::trace_flat(
+          [this](const std::vector<at::Tensor>& traced) { return follow(traced); }, gather_inputs(),
+          {}, /*joint=*/false);
+    } catch (const ahead::Error& error) {
+      throw NotTraceable(part_.end, error.msg());
+    }
+  }
+
+  const Step& step(size_t index) const { return backward_.steps()[index]; }
+
+  void find_places() {
+    std::vector<size_t> places;
+    for (size_t i = part_.begin; i < part_.end; ++i) {
+      const Step& s = step(i);
+      for (uint32_t k = 0; k < s.num_places; ++k) places.push_back(s.first_place + k);
+      for (uint32_t k = 0; k < s.num_targets; ++k) {
+        const int32_t target = backward_.targets()[s.first_target + k];
+        if (target != kNowhere) places.push_back(static_cast<size_t>(target));
+      }
+    }
+    std::sort(places.begin(), places.end());
+    places.erase(std::unique(places.begin(), places.end()), places.end());
+    for (size_t place : places) {
+      const at::Tensor& waiting = gradients_.at(place);
+      part_.expected.push_back(
+          {place, waiting.defined() ? std::optional(TensorMeta::of(waiting)) : std::nullopt});
+    }
+  }
+
+  /// Tensors without history: that of what nodes hold does not matter for first derivatives.
+  std::vector<at::Tensor> gather_inputs() {
+    std::vector<at::Tensor> inputs;
+    for (size_t i = 0; i < backward_.inputs().size(); ++i) {
+      inputs.push_back(backward_.inputs()[i].variable_data());
+      part_.arguments.push_back({false, i});
+    }
+    for (const Part::Expected& expected : part_.expected) {
+      if (!expected.gradient) continue;
+      inputs.push_back(gradients_.at(expected.place).variable_data());
+      part_.arguments.push_back({true, expected.place});
+    }
+    return inputs;
+  }
+
+  std::vector<at::Tensor> follow(const std::vector<at::Tensor>& traced) {
+    tracing::Tracer& tracer = *tracing::Tracer::current();
+    tracer.set_phase(Phase::Backward);
+    for (size_t i = 0; i < traced.size(); ++i) {
+      const Part::Argument& argument = part_.arguments[i];
+      if (argument.is_gradient) {
+        places_[argument.index] = traced[i];
+      } else {
+        backward_.call().tensor_args.lookup(backward_.inputs()[i]).proxy_tensor = traced[i];
+      }
+    }
+    const std::vector<at::Tensor> before = places_;
+    for (current_ = part_.begin; current_ < part_.end; ++current_) follow_step(tracer);
+    return take_outputs(before);
+  }
+
+  void follow_step(tracing::Tracer& tracer) {
+    const Step& s = step(current_);
+    const ahead::Node* last = tracer.graph().last();
+    const size_t num_inputs = tracer.graph().inputs().size();
+    note_results(s);
+    if (kinds_[current_] == Step::Kind::Accumulate) {
+      at::Tensor gradient = std::move(places_[s.first_place]);
+      if (gradient.defined()) accumulate_grad(gradient, static_cast<int64_t>(current_));
+    } else if (kinds_[current_] == Step::Kind::Traced) {
+      call(s);
+    }
+    if (tracer.graph().inputs().size() != num_inputs) {
+      throw NotTraceable(current_, "it uses a tensor that it does not tell of");
+    }
+    ahead::Node* node = last == nullptr ? tracer.graph().first() : last->next();
+    for (; node != nullptr; node = node->next()) node->provenance = name_of(*s.node);
+  }
+
+  void note_results(const Step& s) {
+    const auto* info = backward_.wanted(s.node);
+    if (info == nullptr || info->captures_ == nullptr) return;
+    for (const auto& capture : *info->captures_) {
+      results_[static_cast<size_t>(capture.output_idx_)] =
+          places_[s.first_place + static_cast<size_t>(capture.input_idx_)];
+    }
+  }
+
+  void call(const Step& s) {
+    if (dynamic_cast<torch::autograd::AccumulateGrad*>(s.node) != nullptr) {
+      throw NotTraceable(current_, "it accumulates gradients in its own way");
+    }
+    variable_list outputs;
+    try {
+      outputs = apply(s);
+      torch::autograd::validate_outputs(s.node->next_edges(), outputs,
+                                        [](const std::string& problem) { return problem; });
+    } catch (const NotTraceable&) {
+      throw;
+    } catch (const std::exception& error) {
+      throw NotTraceable(current_, error.what());
+    }
+    for (uint32_t i = 0; i < s.num_targets && i < outputs.size(); ++i) {
+      const int32_t target = backward_.targets()[s.first_target + i];
+      if (target == kNowhere || !outputs[i].defined()) continue;
+      at::Tensor& waiting = places_[static_cast<size_t>(target)];
+      waiting = waiting.defined() ? at::add(waiting, outputs[i]) : std::move(outputs[i]);
+    }
+  }
+
+  variable_list apply(const Step& s) {
+    variable_list inputs(s.num_places);
+    for (uint32_t i = 0; i < s.num_places; ++i) inputs[i] = std::move(places_[s.first_place + i]);
+    state_.sym_sizes_index = 0;
+    backward_.call().lifted_ivalue_args.next = s.first_number;
+    const NodeCall node_call(static_cast<uint32_t>(current_), s.node->getptr());
+    SwapSavedVariables saved(backward_.call(), state_, nobody(), node_call);
+    NodeCalls::clear_problem();
+    variable_list outputs = s.node->apply_with_saved(inputs, saved);
+    NodeCalls::rethrow_problem();
+    return outputs;
+  }
+
+  std::vector<at::Tensor> take_outputs(const std::vector<at::Tensor>& before) {
+    std::vector<at::Tensor> outputs;
+    for (size_t i = 0; i < results_.size(); ++i) {
+      if (!results_[i].defined()) continue;
+      outputs.push_back(std::move(results_[i]));
+      part_.destinations.push_back({true, i});
+    }
+    for (const Part::Expected& expected : part_.expected) {
+      at::Tensor& now = places_[expected.place];
+      if (!now.defined() || now.is_same(before[expected.place])) continue;
+      outputs.push_back(std::move(now));
+      part_.destinations.push_back({false, expected.place});
+    }
+    for (size_t i = 0; i < backward_.inputs().size(); ++i) {
+      backward_.call().tensor_args.lookup(backward_.inputs()[i]).proxy_tensor.reset();
+    }
+    places_.clear();
+    return outputs;
+  }
+
+  void check_functional(const Graph& graph) const {
+    for (const Graph::Output& output : graph.outputs()) {
+      if (output.slot.kind == Slot::Kind::Output) continue;
+      throw NotTraceable(part_.end, "a node writes to what it holds");
+    }
+  }
+
+  void drop_unused_inputs(Graph& graph) {
+    for (size_t i = graph.inputs().size(); i-- > 0;) {
+      if (graph.inputs()[i].value->is_used()) continue;
+      graph.erase_input(i);
+      part_.arguments.erase(part_.arguments.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+
+  void note_offsets(const Graph& graph) {
+    bool reads_storage = false;
+    for (const ahead::Node& node : graph.nodes()) reads_storage |= ops::reads_storage(node);
+    if (!reads_storage) return;
+    for (const Graph::Input& input : graph.inputs()) {
+      part_.offsets.push_back(input.value->meta.offset);
+    }
+  }
+
+  Backward& backward_;
+  const std::vector<Step::Kind>& kinds_;
+  const Gradients& gradients_;
+  std::vector<at::Tensor> places_;
+  std::vector<at::Tensor> results_;
+  TraceState state_;
+  Part part_;
+  size_t current_ = 0;
+};
+
+}  // namespace
+
+Part trace_part(Backward& backward, const std::vector<Step::Kind>& kinds, size_t begin, size_t end,
+                const Gradients& gradients) {
+  const NodeCalls calls;
+  return PartTracer(backward, kinds, begin, end, gradients).run();
+}
+
+}  // namespace ahead::engine

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <memory>
+#include <stdexcept>
+
+#include "engine/program.h"
+
+namespace ahead::engine {
+
+/// A step cannot become part of a graph.
+class NotTraceable : public std::runtime_error {
+ public:
+  NotTraceable(size_t step, const std::string& reason) : std::runtime_error(reason), step(step) {}
+  size_t step;
+};
+
+/// Traces steps `begin` to `end` of a backward, for the gradients that wait now. Throws
+/// NotTraceable, naming the step at fault. Nothing is run or changed.
+Part trace_part(Backward& backward, const std::vector<Step::Kind>& kinds, size_t begin, size_t end,
+                const Gradients& gradients);
+
+}  // namespace ahead::engine

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <torch/csrc/autograd/function.h>
+
+#include <cstdint>
+
+namespace ahead::engine {
+
+/// One autograd node, at the place at which the eager engine would run it.
+///
+/// Every input of every node has a number of its own, its place: there the gradients that flow into
+/// it are added up.
+struct Step {
+  enum class Kind : uint8_t {
+    Traced,      ///< becomes part of a graph
+    Accumulate,  ///< adds to a leaf's `.grad`, without hooks
+    Result,      ///< its gradient is asked for and goes no further, without hooks
+    Eager,       ///< runs as in eager
+  };
+  torch::autograd::Node* node;
+  Kind kind;
+  uint32_t first_place;
+  uint32_t num_places;
+  uint32_t first_target;  ///< into Backward::targets, one for each next edge
+  uint32_t num_targets;
+  uint32_t first_number;  ///< among the numbers lifted from custom functions
+  uint32_t key_end;       ///< where what is special about this node ends in the key
+};
+
+}  // namespace ahead::engine

@@ -1,0 +1,71 @@
+#include "engine/engine_check.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+namespace ahead::test {
+namespace {
+
+std::vector<at::Tensor> run(const BackwardProgram& program) {
+  torch::manual_seed(123);
+  return program();
+}
+
+void expect_same(const at::Tensor& got, const at::Tensor& expected) {
+  ASSERT_EQ(got.defined(), expected.defined());
+  if (!expected.defined()) return;
+  EXPECT_EQ(got.scalar_type(), expected.scalar_type());
+  EXPECT_EQ(got.layout(), expected.layout());
+  EXPECT_EQ(got.requires_grad(), expected.requires_grad());
+  ASSERT_EQ(got.sizes(), expected.sizes());
+  if (expected.layout() != at::kStrided) {
+    EXPECT_TRUE(at::equal(got.to_dense(), expected.to_dense()));
+    return;
+  }
+  EXPECT_EQ(got.strides(), expected.strides());
+  const bool is_same = expected.is_floating_point() || expected.is_complex()
+                           ? at::allclose(got, expected, 0, 0, /*equal_nan=*/true)
+                           : at::equal(got, expected);
+  EXPECT_TRUE(is_same) << got << "\nshould be\n" << expected;
+}
+
+std::string message_of(const BackwardProgram& program) {
+  try {
+    run(program);
+  } catch (const c10::Error& error) {
+    return error.msg();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+}  // namespace
+
+compiled_autograd::Stats expect_as_eager(const BackwardProgram& program, int runs,
+                                         compiled_autograd::Options options) {
+  const std::vector<at::Tensor> expected = run(program);
+  compiled_autograd::reset();
+  for (int i = 0; i < runs; ++i) {
+    SCOPED_TRACE("run " + std::to_string(i));
+    compiled_autograd::Enable on(options);
+    const std::vector<at::Tensor> got = run(program);
+    EXPECT_EQ(got.size(), expected.size());
+    for (size_t k = 0; k < std::min(got.size(), expected.size()); ++k) {
+      SCOPED_TRACE("tensor " + std::to_string(k));
+      expect_same(got[k], expected[k]);
+    }
+  }
+  return compiled_autograd::stats();
+}
+
+void expect_error_as_eager(const BackwardProgram& program) {
+  const std::string expected = message_of(program);
+  ASSERT_NE(expected, "no error");
+  for (int i = 0; i < 2; ++i) {
+    compiled_autograd::Enable on;
+    EXPECT_EQ(message_of(program), expected);
+  }
+}
+
+}  // namespace ahead::test

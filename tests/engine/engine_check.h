@@ -1,0 +1,23 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ahead/compiled_autograd.h"
+
+namespace ahead::test {
+
+/// Builds tensors, runs backwards and returns what they left; deterministic for a given seed.
+using BackwardProgram = std::function<std::vector<at::Tensor>()>;
+
+/// Runs it with the eager engine and then `runs` times with compiled autograd on. Every tensor must
+/// be the same each time: defined or not, dtype, layout, sizes, strides, and to the bit. Returns
+/// what was counted.
+compiled_autograd::Stats expect_as_eager(const BackwardProgram& program, int runs = 3,
+                                         compiled_autograd::Options options = {});
+
+/// The same for a program that throws: the messages must be the same.
+void expect_error_as_eager(const BackwardProgram& program);
+
+}  // namespace ahead::test
