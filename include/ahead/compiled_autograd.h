@@ -61,6 +61,8 @@ struct Stats {
   uint64_t cache_hits = 0;       ///< backwards that ran what was captured before
   uint64_t cache_misses = 0;     ///< backwards that did not find all of it
   uint64_t eager_fallbacks = 0;  ///< backwards that ran in the eager engine, though enabled
+  double lookup_seconds = 0;     ///< spent on walking autograd graphs and comparing them
+  double capture_seconds = 0;    ///< spent on tracing and compiling
 };
 AHEAD_API Stats stats();
 

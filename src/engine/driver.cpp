@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/engine.h>
 
+#include <chrono>
 #include <iostream>
 
 #include "ahead/errors.h"
@@ -68,8 +69,10 @@ std::shared_ptr<Program> find_program(const Settings& settings, const Backward& 
   return program;
 }
 
-void count_run(const Settings& settings, const RunReport& report) {
+void count_run(const Settings& settings, const RunReport& report, double lookup_seconds) {
   Cache::instance().count([&](compiled_autograd::Stats& stats) {
+    stats.lookup_seconds += lookup_seconds;
+    stats.capture_seconds += report.capture_seconds;
     stats.compiles += report.compiles;
     ++(report.compiles == 0 ? stats.cache_hits : stats.cache_misses);
   });
@@ -82,13 +85,15 @@ std::optional<variable_list> run_captured(const Settings& settings, const NodePt
   at::ThreadLocalStateGuard as_in_engine(task.thread_locals_);
   refusal = refusal_here();
   if (!refusal.empty()) return std::nullopt;
+  const auto start = std::chrono::steady_clock::now();
   Backward backward(root, task, settings.backend);
   refusal = backward.refusal();
   if (!refusal.empty()) return std::nullopt;
   const std::shared_ptr<Program> program = find_program(settings, backward);
+  const std::chrono::duration<double> lookup = std::chrono::steady_clock::now() - start;
   RunReport report;
   variable_list results = program->run(backward, report);
-  count_run(settings, report);
+  count_run(settings, report, lookup.count());
   return results;
 }
 

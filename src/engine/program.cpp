@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "engine/part_tracer.h"
 
@@ -154,7 +155,10 @@ const Part* Program::capture(size_t begin, const Gradients& gradients, Backward&
     const size_t end = end_of_part(begin);
     if (!are_traceable(backward, begin, end, gradients)) return nullptr;
     try {
+      const auto start = std::chrono::steady_clock::now();
       Part part = trace_and_compile(begin, end, gradients, backward);
+      const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+      report.capture_seconds += taken.count();
       ++report.compiles;
       parts_.push_back(std::make_unique<const Part>(std::move(part)));
       return parts_.back().get();

@@ -50,6 +50,7 @@ struct Part {
 /// What became of one run of a program.
 struct RunReport {
   uint64_t compiles = 0;
+  double capture_seconds = 0;
   /// Why nodes that could have been part of a graph are not, in words.
   std::vector<std::string> problems;
 };

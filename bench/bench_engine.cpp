@@ -1,0 +1,79 @@
+// Backwards with compiled autograd on, against the same backwards in the eager engine. One thread;
+// its processor time is taken. The forward is eager on both sides and not measured.
+
+#include <ahead/ahead.h>
+#include <benchmark/benchmark.h>
+
+#include "models/models.h"
+#include "models/timing.h"
+
+namespace {
+
+namespace ca = ahead::compiled_autograd;
+using at::Tensor;
+using models::Workload;
+
+double backward_ms(const Workload& workload) {
+  for (Tensor parameter : workload.parameters) parameter.mutable_grad().reset();
+  const Tensor loss = workload.loss(workload.inputs)[0];
+  return models::milliseconds([&] { loss.backward(); }, models::thread_clock);
+}
+
+void backward(benchmark::State& state, const Workload& workload) {
+  at::set_num_threads(1);
+  ca::reset();
+  std::vector<double> eager, compiled, ratios;
+  const auto run_compiled = [&] {
+    ca::Enable on;
+    return backward_ms(workload);
+  };
+  backward_ms(workload);
+  run_compiled();
+  const ca::Stats first = ca::stats();
+  for (auto _ : state) {
+    eager.push_back(backward_ms(workload));
+    compiled.push_back(run_compiled());
+    ratios.push_back(compiled.back() / eager.back());
+    state.SetIterationTime((eager.back() + compiled.back()) * 1e-3);
+  }
+  const ca::Stats stats = ca::stats();
+  const double hits = static_cast<double>(stats.cache_hits);
+  state.counters["eager_ms"] = models::median(eager);
+  state.counters["compiled_ms"] = models::median(compiled);
+  state.counters["ratio"] = models::median(ratios);
+  state.counters["capture_ms"] = first.capture_seconds * 1e3;
+  state.counters["lookup_us"] = (stats.lookup_seconds - first.lookup_seconds) / hits * 1e6;
+}
+
+/// Nodes on so few numbers that only the overhead of running them is left.
+Workload chain(int length) {
+  torch::manual_seed(0);
+  Tensor weight = torch::randn({16}).requires_grad_();
+  auto loss = [weight, length](const std::vector<Tensor>& in) {
+    Tensor x = in[0] * weight;
+    for (int i = 0; i < length / 2 - 1; ++i) x = torch::sin(x) * 1.01;
+    return std::vector<Tensor>{x.sum()};
+  };
+  return {"chain", {weight}, {torch::randn({16})}, loss};
+}
+
+void add(std::function<Workload()> make, const std::string& name) {
+  auto run = [make](benchmark::State& state) { backward(state, make()); };
+  benchmark::RegisterBenchmark(("backward/" + name).c_str(), run)
+      ->UseManualTime()
+      ->Unit(benchmark::kMillisecond);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  add(models::mlp_workload, "mlp");
+  add([] { return models::gpt_workload(); }, "gpt12");
+  add(models::resnet_workload, "resnet8");
+  add(models::lstm_workload, "lstm");
+  add([] { return chain(200); }, "chain200");
+  add([] { return chain(1000); }, "chain1000");
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+}
