@@ -103,7 +103,11 @@ void Frame::bind(std::vector<at::Tensor>&& args, bool detach) {
                       "captured tensors. Pass "
                       "one tensor for every graph input.");
     }
-    at::Tensor argument = given ? std::move(args[next++]) : parameter.captured;
+    at::Tensor argument;
+    if (given)
+      argument = std::move(args[next++]);
+    else
+      argument = parameter.captured;
     if (parameter.reg == Plan::kNothing) continue;
     if (detach && argument.defined() && argument.requires_grad()) argument = argument.tensor_data();
     reg(parameter.reg) = std::move(argument);
@@ -209,8 +213,8 @@ void Frame::make_view(const Plan::View& view) {
 }
 
 at::Tensor Frame::call_links(const Plan::View& view, at::Tensor source) {
-  for (int32_t i = 0; i < view.num_links; ++i) {
-    const Plan::Call& link = plan_.links[static_cast<size_t>(view.first_link + i)];
+  for (size_t i = 0; i < static_cast<size_t>(view.num_links); ++i) {
+    const Plan::Call& link = plan_.links[static_cast<size_t>(view.first_link) + i];
     at::AutoGradMode mode(at::GradMode::is_enabled() && !link.no_grad);
     stack_.emplace_back(std::move(source));
     push_operands(link);

@@ -93,7 +93,7 @@ Argument Parser::list(const c10::TypePtr& type) {
     if (!item.is_constant()) lexer_.fail(open.offset, "a list holds tensors or constants only.");
     constants.push_back(item.constant());
   }
-  const c10::IValue untyped(std::move(constants));
+  const c10::IValue untyped(constants);
   return type == nullptr ? untyped : coerce_constant(untyped, type);
 }
 

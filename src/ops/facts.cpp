@@ -58,7 +58,7 @@ std::string in_place_name(const std::string& name) {
 
 const FactRow* find_row(const std::string& name, const std::string& overload) {
   for (const std::string& base : {name, functional_name(name)}) {
-    for (const std::string& full : {base + "." + overload, base}) {
+    for (const std::string& full : {std::string(base).append(".").append(overload), base}) {
       auto found = rows_by_name().find(full);
       if (found != rows_by_name().end()) return found->second;
     }

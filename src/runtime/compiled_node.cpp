@@ -9,7 +9,6 @@
 
 namespace ahead::runtime {
 
-using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 using Saved = CallPlan::Saved;
 

@@ -215,11 +215,12 @@ void FakeHandler::wrap_results(Node* node) {
     }
     const bool is_written =
         op_.mutates && handle_.schema().returns()[return_index].alias_info() != nullptr;
-    at::Tensor meta = slot.isTensor() && !is_written ? std::move(slot).toTensor() : at::Tensor();
+    const bool is_new_tensor = slot.isNone() || (slot.isTensor() && !is_written);
+    at::Tensor meta = is_new_tensor && slot.isTensor() ? slot.toTensor() : at::Tensor();
     Value* value = graph.add_return(node, describe(meta));
     if (value != nullptr)
       slot = make_fake(std::move(meta), device_, value, self);
-    else if (slot.isNone())
+    else if (is_new_tensor)
       slot = c10::IValue(at::Tensor());
   }
 }

@@ -185,7 +185,7 @@ void LeafReplacer::ivalue(c10::IValue& value) {
       ivalue(element);
       elements.set(i, std::move(element));
     }
-    value = std::move(elements);
+    value = elements;
   } else if (value.isGenericDict()) {
     const auto original = value.toGenericDict();
     c10::impl::GenericDict entries(original.keyType(), original.valueType());
@@ -195,7 +195,7 @@ void LeafReplacer::ivalue(c10::IValue& value) {
       ivalue(content);
       entries.insert(std::move(key), std::move(content));
     }
-    value = std::move(entries);
+    value = entries;
   }
 }
 

@@ -14,8 +14,7 @@ void adapt_to_older_libtorch(Sample& sample) {
   };
   if (is_any_of({"aten.nextafter", "aten.nextafter_", "aten.aminmax"}))
     sample.differentiable = false;
-  if (is_any_of({"aten.quantile", "aten.nanquantile"}) && sample.label != "tensor")
-    sample.reads_values = true;
+  if (is_any_of({"aten.quantile", "aten.nanquantile"})) sample.reads_values = true;
   if (is_any_of({"aten._grid_sampler_2d_cpu_fallback"})) sample.gradient_reads_values = true;
   if (is_any_of({"aten.cumprod", "aten.cumprod_", "aten.linalg_vander", "aten.vander"}))
     sample.gradient_rounds = "eager has a formula of its own for tensors without zeros";

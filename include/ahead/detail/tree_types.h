@@ -18,7 +18,7 @@
 #include <vector>
 
 /// Lets argument-dependent lookup find announcements in the global namespace.
-struct ahead_tree_tag {};
+struct ahead_tree_tag {};  // NOLINT(readability-identifier-naming): in everybody's namespace
 
 namespace ahead::detail {
 

@@ -18,7 +18,7 @@ Tensor scalar(const Tensor& self) {
 }
 
 // A loss that is computed per element, or reduced.
-Tensor reduced(Tensor elements, int64_t reduction) {
+Tensor reduced(const Tensor& elements, int64_t reduction) {
   return reduction == at::Reduction::None ? elements : scalar(elements);
 }
 
