@@ -124,6 +124,7 @@ class PartTracer {
         backward_.call().tensor_args.lookup(backward_.inputs()[i]).proxy_tensor = traced[i];
       }
     }
+    for (auto& number : backward_.call().lifted_ivalue_args.args) number.proxy = *number.actual_ptr;
     const std::vector<at::Tensor> before = places_;
     for (current_ = part_.begin; current_ < part_.end; ++current_) follow_step(tracer);
     return take_outputs(before);

@@ -3,9 +3,17 @@
 #include <algorithm>
 
 namespace ahead::runtime {
+namespace {
+
+uint64_t next_id() {
+  static std::atomic<uint64_t> next = 0;
+  return next++;
+}
+
+}  // namespace
 
 BackwardProgram::BackwardProgram(Graph graph, aot::GraphCompiler compiler)
-    : graph_(std::move(graph)), compiler_(std::move(compiler)) {
+    : graph_(std::move(graph)), id_(next_id()), compiler_(std::move(compiler)) {
   for (const Graph::Input& input : graph_.inputs()) {
     if (input.slot.kind == Slot::Kind::Tangent) {
       tangents_.push_back(input.value->meta);

@@ -33,6 +33,8 @@ class BackwardProgram {
                               const Mask& wanted);
 
   const Graph& graph() const { return graph_; }
+  /// A number that no other program of this process has or had.
+  uint64_t id() const { return id_; }
   /// The layout in which the graph expects each tangent.
   const std::vector<TensorMeta>& tangents() const { return tangents_; }
   size_t num_saved() const { return num_saved_; }
@@ -43,6 +45,7 @@ class BackwardProgram {
   aot::Executable compile(const Graph& graph) const;
 
   const Graph graph_;
+  const uint64_t id_;
   const aot::GraphCompiler compiler_;
   size_t num_saved_ = 0;
   std::vector<TensorMeta> tangents_;

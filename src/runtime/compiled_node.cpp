@@ -130,12 +130,7 @@ std::vector<at::Tensor> CompiledNode::unpack() {
   return args;
 }
 
-at::Tensor CompiledNode::unpack_saved(size_t index) {
-  const Saved& saved = plan_->saved[index];
-  if (saved.kind != Saved::Kind::Intermediate) {
-    return variables_[static_cast<size_t>(saved.place)].unpack(getptr());
-  }
-  Intermediate& kept = intermediates_[static_cast<size_t>(saved.place)];
+void CompiledNode::check_version(const Intermediate& kept) const {
   TORCH_CHECK(
       !kept.is_shared || kept.tensor._version() == kept.version,
       "one of the variables needed for gradient computation has been modified by an inplace "
@@ -143,6 +138,15 @@ at::Tensor CompiledNode::unpack_saved(size_t index) {
       TensorMeta::of(kept.tensor).str(), ", of which an output of the compiled function ",
       plan_->name, " is a view, is at version ", kept.tensor._version(), "; expected version ",
       kept.version, " instead.");
+}
+
+at::Tensor CompiledNode::unpack_saved(size_t index) {
+  const Saved& saved = plan_->saved[index];
+  if (saved.kind != Saved::Kind::Intermediate) {
+    return variables_[static_cast<size_t>(saved.place)].unpack(getptr());
+  }
+  Intermediate& kept = intermediates_[static_cast<size_t>(saved.place)];
+  check_version(kept);
   return will_release_ ? std::move(kept.tensor) : kept.tensor;
 }
 

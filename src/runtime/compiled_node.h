@@ -28,6 +28,12 @@ class CompiledNode final : public torch::autograd::Node {
   void release_variables() override;
   void will_release_variables() override { will_release_ = true; }
   std::string name() const override;
+  /// For compiled autograd: what the node holds, and its backward graph called operator by
+  /// operator.
+  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) const override;
+  torch::autograd::variable_list apply_with_saved(
+      const torch::autograd::variable_list& gradients,
+      torch::dynamo::autograd::SwapSavedVariables& saved) override;
 
  private:
   /// An intermediate that only this node holds, unless it shares memory with an output.
@@ -37,7 +43,10 @@ class CompiledNode final : public torch::autograd::Node {
     uint32_t version = 0;
   };
 
+  struct Swapped;
+
   std::vector<at::Tensor> unpack();
+  void check_version(const Intermediate& kept) const;
   at::Tensor unpack_saved(size_t index);
   void save_for_double_backward(const std::vector<at::Tensor>& inputs);
   void check_unwritten(int32_t input) const;

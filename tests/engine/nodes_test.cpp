@@ -2,7 +2,7 @@
 #include <torch/torch.h>
 
 #include "ahead/compiled_autograd.h"
-#include "engine/engine_check.h"
+#include "support/engine_check.h"
 
 namespace ahead {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/engine_check.h"
+#include "support/engine_check.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -1,0 +1,199 @@
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <thread>
+
+#include "ahead/compiled_autograd.h"
+#include "ahead/errors.h"
+#include "ahead/interpret.h"
+#include "support/engine_check.h"
+
+namespace ahead {
+namespace {
+
+using compiled_autograd::Disable;
+using compiled_autograd::Enable;
+using compiled_autograd::stats;
+using test::expect_as_eager;
+
+at::Tensor leaf(at::IntArrayRef sizes) {
+  return torch::randn(sizes, torch::requires_grad());
+}
+
+at::Tensor gradient() {
+  const at::Tensor x = leaf({3});
+  (x * x).sum().backward();
+  return x.grad();
+}
+
+TEST(EngineScopes, OnlyInsideEnable) {
+  compiled_autograd::reset();
+  gradient();
+  EXPECT_EQ(stats().captures, 0u);
+  {
+    Enable on;
+    gradient();
+    EXPECT_EQ(stats().captures, 1u);
+    {
+      Disable off;
+      gradient();
+      {
+        Enable again;
+        gradient();
+      }
+    }
+  }
+  gradient();
+  EXPECT_EQ(stats().captures, 1u);
+  EXPECT_EQ(stats().cache_hits, 1u);
+  EXPECT_EQ(stats().eager_fallbacks, 0u);
+}
+
+TEST(EngineScopes, MustEndInOrder) {
+  auto outer = std::make_unique<Enable>();
+  auto inner = std::make_unique<Disable>();
+  try {
+    delete outer.release();
+    FAIL() << "no error";
+  } catch (const UserError& error) {
+    EXPECT_NE(error.msg().find("Nested Compiled Autograd Contexts must return before their parent"),
+              std::string::npos);
+  }
+  EXPECT_THROW(delete inner.release(), UserError);
+}
+
+TEST(EngineScopes, UnknownBackend) {
+  EXPECT_THROW(Enable({.backend = "none of this name"}), UserError);
+}
+
+TEST(EngineScopes, ResetForgets) {
+  {
+    Enable on;
+    gradient();
+  }
+  compiled_autograd::reset();
+  EXPECT_EQ(stats().captures, 0u);
+  EXPECT_TRUE(compiled_autograd::graphs().empty());
+  EXPECT_TRUE(compiled_autograd::reasons().empty());
+}
+
+TEST(EngineScopes, CreateGraphRunsInTheEagerEngine) {
+  const auto counted = expect_as_eager([] {
+    const at::Tensor x = leaf({3});
+    const at::Tensor first =
+        torch::autograd::grad({x.pow(4).sum()}, {x}, {}, true, /*create_graph=*/true)[0];
+    const at::Tensor second = torch::autograd::grad({first.sum()}, {x}, {}, true, true)[0];
+    second.sum().backward();
+    return std::vector<at::Tensor>{first.detach(), second.detach(), x.grad()};
+  });
+  EXPECT_EQ(counted.eager_fallbacks, 6u);
+  EXPECT_EQ(counted.captures, 1u);
+  ASSERT_FALSE(compiled_autograd::reasons().empty());
+  EXPECT_NE(compiled_autograd::reasons()[0].find("create_graph"), std::string::npos);
+}
+
+TEST(EngineScopes, FullgraphThrowsInstead) {
+  Enable on({.fullgraph = true});
+  const at::Tensor x = leaf({3});
+  gradient();
+  EXPECT_THROW(torch::autograd::grad({x.pow(4).sum()}, {x}, {}, true, true), Unsupported);
+}
+
+TEST(EngineScopes, AnomalyModeIsEagers) {
+  test::expect_error_as_eager([] {
+    torch::autograd::DetectAnomalyGuard anomaly(/*check_nan=*/true);
+    const at::Tensor x = torch::zeros({3}, torch::requires_grad());
+    (x.sqrt() * 0).sum().backward();
+    return std::vector<at::Tensor>{x.grad()};
+  });
+}
+
+TEST(EngineScopes, BackwardInsideAHookIsEager) {
+  const auto counted = expect_as_eager([] {
+    const at::Tensor x = leaf({3}), y = leaf({3});
+    const at::Tensor h = x * 2;
+    h.register_hook([y](const at::Tensor& grad) {
+      at::AutoGradMode on(true);
+      (y * y).sum().backward();
+      return grad + y.grad();
+    });
+    h.sin().sum().backward();
+    return std::vector<at::Tensor>{x.grad(), y.grad()};
+  });
+  EXPECT_EQ(counted.captures, 1u);
+}
+
+TEST(EngineScopes, VerboseAndBounded) {
+  compiled_autograd::reset();
+  Enable on({.cache_limit = 2});
+  for (int64_t size : {2, 3, 4, 2, 3, 4}) {
+    const at::Tensor x = leaf({size});
+    (x * x).sum().backward();
+  }
+  EXPECT_EQ(stats().captures, 6u);
+  EXPECT_EQ(compiled_autograd::graphs().size(), 2u);
+  const auto reasons = compiled_autograd::reasons();
+  EXPECT_NE(reasons[0].find("no backward was captured before"), std::string::npos) << reasons[0];
+  EXPECT_NE(reasons[1].find("changed tensor sizes"), std::string::npos) << reasons[1];
+}
+
+TEST(EngineScopes, MissNamesTheNode) {
+  compiled_autograd::reset();
+  Enable on;
+  const at::Tensor x = leaf({3});
+  x.sin().sum().backward();
+  x.cos().sum().backward();
+  EXPECT_NE(compiled_autograd::reasons().back().find("CosBackward0 (NodeCall 2)"),
+            std::string::npos)
+      << compiled_autograd::reasons().back();
+}
+
+TEST(EngineScopes, ScopesBelongToTheirThread) {
+  compiled_autograd::reset();
+  Enable on;
+  std::thread other([] { gradient(); });
+  other.join();
+  EXPECT_EQ(stats().captures, 0u);
+}
+
+TEST(EngineScopes, SeveralThreadsAtOnce) {
+  compiled_autograd::reset();
+  torch::manual_seed(0);
+  const at::Tensor x = torch::randn({4, 4}), w = torch::randn({4, 4});
+  const auto compute = [&] {
+    const at::Tensor v = w.detach().requires_grad_();
+    v.register_hook([](const at::Tensor& grad) { return grad * 2; });
+    x.mm(v).tanh().mm(v).sum().backward();
+    return v.grad();
+  };
+  const at::Tensor expected = compute();
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong = 0;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      Enable on;
+      for (int i = 0; i < 25; ++i) wrong += !at::equal(compute(), expected);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(stats().cache_hits + stats().cache_misses, 100u);
+}
+
+TEST(EngineScopes, GraphRunOutsideABackwardSaysSo) {
+  compiled_autograd::reset();
+  {
+    Enable on;
+    gradient();
+  }
+  const Graph graph = *compiled_autograd::graphs().at(0);
+  std::vector<at::Tensor> arguments;
+  for (const Graph::Input& input : graph.inputs()) {
+    arguments.push_back(torch::ones(input.value->meta.sizes));
+  }
+  EXPECT_THROW(interpret(graph, arguments), UserError);
+  EXPECT_EQ(Graph::parse(graph.str()).str(), graph.str());
+}
+
+}  // namespace
+}  // namespace ahead
