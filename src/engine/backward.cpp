@@ -5,6 +5,7 @@
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/functions/tensor.h>
 
 #include <algorithm>
 
@@ -165,7 +166,7 @@ void Backward::add_step(const Known& known) {
   step.kind = steps_.empty() ? Step::Kind::Eager : kind_of(known);
   step.first_place = static_cast<uint32_t>(known.first_place);
   step.num_places = node.num_inputs();
-  args_.collect(reinterpret_cast<uint64_t>(&typeid(node)));
+  describe_type(node);
   args_.collect(step.first_place);
   if (step.kind == Step::Kind::Traced && !collect_saved(step)) step.kind = Step::Kind::Eager;
   args_.collect(static_cast<uint8_t>(step.kind));
@@ -174,6 +175,14 @@ void Backward::add_step(const Known& known) {
   end_key();
   step.key_end = static_cast<uint32_t>(key_size_);
   steps_.push_back(step);
+}
+
+/// A CopySlices tells what the node inside it holds, but not which node that is.
+void Backward::describe_type(const Node& node) {
+  args_.collect(reinterpret_cast<uint64_t>(&typeid(node)));
+  if (typeid(node) != typeid(torch::autograd::CopySlices)) return;
+  const auto& inner = static_cast<const torch::autograd::CopySlices&>(node).fn;
+  if (args_.cond(inner != nullptr)) describe_type(*inner);
 }
 
 /// False: the node does not say, or must not yet be asked, what it holds. It is left to itself.
@@ -211,6 +220,7 @@ bool Backward::describe_inputs(size_t first) {
     const at::Tensor& input = inputs()[i];
     versions_.push_back(version_of(input));
     args_.collect(input.key_set().raw_repr());
+    args_.collect(input.requires_grad());
     args_.collect(input.unsafeGetTensorImpl()->is_wrapped_number());
     all_plain = all_plain && is_plain(input);
     if (!is_plain(input)) continue;

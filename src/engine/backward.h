@@ -67,6 +67,7 @@ class Backward {
   void describe_places(torch::autograd::Node& node);
   void add_step(const Known& known);
   Step::Kind kind_of(const Known& known) const;
+  void describe_type(const torch::autograd::Node& node);
   bool collect_saved(Step& step);
   bool describe_inputs(size_t first);
   void describe_captures(const torch::autograd::Node* node);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <typeindex>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "ahead/errors.h"
 #include "ahead/passes.h"
@@ -98,11 +99,13 @@ class PartTracer {
     }
   }
 
-  /// Tensors without history: that of what nodes hold does not matter for first derivatives.
+  /// Tensors without history: that of what nodes hold does not matter for first derivatives. But a
+  /// few formulas ask whether a tensor requires grad.
   std::vector<at::Tensor> gather_inputs() {
     std::vector<at::Tensor> inputs;
     for (size_t i = 0; i < backward_.inputs().size(); ++i) {
-      inputs.push_back(backward_.inputs()[i].variable_data());
+      const at::Tensor& input = backward_.inputs()[i];
+      inputs.push_back(input.variable_data().set_requires_grad(input.requires_grad()));
       part_.arguments.push_back({false, i});
     }
     for (const Part::Expected& expected : part_.expected) {
@@ -114,6 +117,7 @@ class PartTracer {
   }
 
   std::vector<at::Tensor> follow(const std::vector<at::Tensor>& traced) {
+    at::NoGradGuard no_grad;
     tracing::Tracer& tracer = *tracing::Tracer::current();
     tracer.set_phase(Phase::Backward);
     for (size_t i = 0; i < traced.size(); ++i) {
@@ -157,7 +161,19 @@ class PartTracer {
     }
   }
 
+  /// LibTorch has two formulas for some nodes, and that for tensors without data rounds otherwise
+  /// or gives another layout.
+  static bool has_formula_of_its_own(const Node& node) {
+    static const auto* names = new std::unordered_set<std::string>{
+        "ProdBackward0",         "ProdBackward1",       "CumprodBackward0",
+        "MaskedSelectBackward0", "MaskedFillBackward1", "ForeachMaxBackward0"};
+    return names->count(*name_of(node)) != 0;
+  }
+
   void call(const Step& s) {
+    if (has_formula_of_its_own(*s.node)) {
+      throw NotTraceable(current_, "LibTorch's formula reads values");
+    }
     if (dynamic_cast<torch::autograd::AccumulateGrad*>(s.node) != nullptr) {
       throw NotTraceable(current_, "it accumulates gradients in its own way");
     }
@@ -187,7 +203,9 @@ class PartTracer {
     const NodeCall node_call(static_cast<uint32_t>(current_), s.node->getptr());
     SwapSavedVariables saved(backward_.call(), state_, nobody(), node_call);
     NodeCalls::clear_problem();
+    tracing::Tracer::current()->set_issuer(s.node);
     variable_list outputs = s.node->apply_with_saved(inputs, saved);
+    tracing::Tracer::current()->set_issuer(nullptr);
     NodeCalls::rethrow_problem();
     return outputs;
   }

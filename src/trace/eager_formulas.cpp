@@ -9,6 +9,8 @@
 #include <typeindex>
 #include <unordered_map>
 
+#include "trace/tracer.h"
+
 namespace ahead::tracing {
 namespace {
 
@@ -55,8 +57,8 @@ void check_fits_in_place(const torch::jit::Stack& stack) {
 }  // namespace
 
 bool follow_eager_formula(const TracedOp& op, torch::jit::Stack& stack) {
-  const auto node = torch::autograd::get_current_node();
-  if (!node) return false;
+  const torch::autograd::Node* node = Tracer::current()->issuer();
+  if (node == nullptr) return false;
   const Formula formula = formula_of(*node);
   if (formula == Formula::Extremum) return fill_at_extremum(op, stack);
   if (formula == Formula::Clamp && op.op->name() != "aten.mul.Tensor") check_fits_in_place(stack);

@@ -59,6 +59,10 @@ Tracer* Tracer::current() {
   return carried == nullptr ? nullptr : carried->tracer;
 }
 
+const torch::autograd::Node* Tracer::issuer() const {
+  return issuer_ != nullptr ? issuer_ : torch::autograd::get_current_node().get();
+}
+
 Node* Tracer::record(const Operator& op, std::vector<Argument> args) {
   Node* node = graph_.add_node(op, std::move(args));
   node->phase = phase_;
@@ -66,9 +70,9 @@ Node* Tracer::record(const Operator& op, std::vector<Argument> args) {
   if (autocast_) node->set(Tag::Autocast);
   // An operator's autograd node is made before the operator runs below autograd.
   uint64_t sequence = at::sequence_number::peek() - 1;
-  if (auto issuer = torch::autograd::get_current_node()) {
-    sequence = issuer->sequence_nr();
-    node->provenance = node_name(*issuer);
+  if (const torch::autograd::Node* from = issuer()) {
+    sequence = from->sequence_nr();
+    node->provenance = node_name(*from);
   }
   if (sequence != UINT64_MAX && sequence >= first_sequence_) {
     node->sequence = static_cast<int64_t>(sequence - first_sequence_);

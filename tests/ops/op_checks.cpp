@@ -1,6 +1,7 @@
 #include "ops/op_checks.h"
 
 #include <ahead/compile.h>
+#include <ahead/compiled_autograd.h>
 #include <ahead/errors.h>
 #include <ahead/interpret.h>
 #include <ahead/trace.h>
@@ -374,6 +375,22 @@ std::string check_compiled(const Sample& sample) {
     }
     const bool ran_eagerly = compiled.stats().eager_calls != 0;
     return traceable && ran_eagerly ? "ran eagerly" : "";
+  });
+}
+
+std::string check_compiled_autograd(const Sample& sample) {
+  return report(sample, [&]() -> std::string {
+    if (!sample.differentiable && eager_refuses(sample)) return "";
+    Sample exact = sample;
+    exact.rounds.clear();
+    exact.gradient_rounds.clear();
+    for (const char* when : {"captured, ", "found again, "}) {
+      const EagerRun eager = run_eager_with_gradients(sample);
+      compiled_autograd::Enable on({.fullgraph = true});
+      const std::string text = compare_runs(exact, eager, run_eager_with_gradients(sample));
+      if (!text.empty()) return when + text;
+    }
+    return "";
   });
 }
 

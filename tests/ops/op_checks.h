@@ -27,4 +27,8 @@ std::string check_gradients(const Sample& sample);
 /// runs eagerly.
 std::string check_compiled(const Sample& sample);
 
+/// With compiled autograd on, the backward gives eager's gradients, to the bit, when it is captured
+/// and when it is found again.
+std::string check_compiled_autograd(const Sample& sample);
+
 }  // namespace ahead::samples

@@ -36,6 +36,9 @@ TEST_P(OpTable, Gradients) {
 TEST_P(OpTable, Compiled) {
   check(Check::Gradients, check_compiled);
 }
+TEST_P(OpTable, CompiledAutograd) {
+  check(Check::Gradients, check_compiled_autograd);
+}
 
 std::vector<size_t> all_ops() {
   std::vector<size_t> ops(sample_table().ops().size());
