@@ -3,6 +3,7 @@
 #include <ATen/ops/add.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/functions/tensor.h>
 
 #include <algorithm>
 #include <typeindex>
@@ -164,9 +165,11 @@ class PartTracer {
   /// LibTorch has two formulas for some nodes, and that for tensors without data rounds otherwise
   /// or gives another layout.
   static bool has_formula_of_its_own(const Node& node) {
-    static const auto* names = new std::unordered_set<std::string>{
-        "ProdBackward0",         "ProdBackward1",       "CumprodBackward0",
-        "MaskedSelectBackward0", "MaskedFillBackward1", "ForeachMaxBackward0"};
+    static const auto* names =
+        new std::unordered_set<std::string>{"ProdBackward0", "ProdBackward1", "CumprodBackward0",
+                                            "MaskedSelectBackward0", "MaskedFillBackward1"};
+    if (typeid(node) == typeid(torch::autograd::CopySlices))
+      return has_formula_of_its_own(*static_cast<const torch::autograd::CopySlices&>(node).fn);
     return names->count(*name_of(node)) != 0;
   }
 

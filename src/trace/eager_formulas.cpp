@@ -19,9 +19,10 @@ enum class Formula : uint8_t { None, Extremum, Clamp };
 /// Which formula an autograd node runs, looked up by type: composing its name is slow.
 Formula formula_of(const torch::autograd::Node& node) {
   static const auto* formulas = new std::unordered_map<std::string, Formula>{
-      {"MaxBackward1", Formula::Extremum},    {"MinBackward1", Formula::Extremum},
-      {"MedianBackward0", Formula::Extremum}, {"NanmedianBackward0", Formula::Extremum},
-      {"ClampBackward0", Formula::Clamp},     {"ClampBackward1", Formula::Clamp},
+      {"MaxBackward1", Formula::Extremum},        {"MinBackward1", Formula::Extremum},
+      {"MedianBackward0", Formula::Extremum},     {"NanmedianBackward0", Formula::Extremum},
+      {"ClampBackward0", Formula::Clamp},         {"ClampBackward1", Formula::Clamp},
+      {"ForeachMaxBackward1", Formula::Extremum},
   };
   thread_local std::unordered_map<std::type_index, Formula> known;
   auto [entry, is_new] = known.emplace(std::type_index(typeid(node)), Formula::None);

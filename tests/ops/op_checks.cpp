@@ -382,7 +382,6 @@ std::string check_compiled_autograd(const Sample& sample) {
   return report(sample, [&]() -> std::string {
     if (!sample.differentiable && eager_refuses(sample)) return "";
     Sample exact = sample;
-    exact.rounds.clear();
     exact.gradient_rounds.clear();
     for (const char* when : {"captured, ", "found again, "}) {
       const EagerRun eager = run_eager_with_gradients(sample);
