@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Counts what docs/conformance.md and docs/conformance_aot.csv claim and checks that it is true.
+"""Counts what docs/conformance.md, docs/conformance_aot.csv and docs/conformance_ca.csv claim and checks
+that it is true.
 
 docs/conformance.md has a row for each feature: one that is done must name a test `Suite.Name` that
 some file below tests/ defines, and code that begins with an existing path.
 
-docs/conformance_aot.csv has a row for each of upstream's tests of AOTAutograd, under its section,
-file and mark there (B behaviour, E error, G graph, BG both, S needs a subclass written in Python, P
-about Python itself, X disabled): one that is ported must name a test that exists and has upstream's
+The csv files have a row for each of upstream's tests of AOTAutograd and of Compiled Autograd, under its
+section, file and mark there (B behaviour, BR behaviour and number of captures, E error, G graph, BG
+both, S needs a subclass written in Python, P about Python itself, X disabled): one that is ported must name a test that exists and has upstream's
 name; a ported test that is DISABLED_ is counted on its own.
 
 Exits with 1 and a list of the false claims otherwise.
@@ -22,6 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 STATUSES = ("done", "not applicable", "open")
 PORT_STATUSES = ("ported", "not applicable", "open")
 DISABLED = "DISABLED_"
+PORTS = {"AOTAutograd": "conformance_aot.csv", "Compiled Autograd": "conformance_ca.csv"}
 
 
 def rows(text):
@@ -93,7 +95,7 @@ def print_features(all_rows):
               f"{count['open']:4} open of {total}")
 
 
-def print_ports(ports):
+def print_ports(of_what, ports):
     counts = collections.defaultdict(collections.Counter)
     for port in ports:
         status = port["status"]
@@ -101,7 +103,7 @@ def print_ports(ports):
             status = "disabled"
         for key in (f"section {port['section']}", "all"):
             counts[key][status] += 1
-    print("\nUpstream's tests of AOTAutograd")
+    print(f"\nUpstream's tests of {of_what}")
     for section, count in counts.items():
         portable = sum(count.values()) - count["not applicable"]
         print(f"{section:32} {count['ported']:4} ported of {portable:4} "
@@ -111,14 +113,16 @@ def print_ports(ports):
 
 def main():
     all_rows = list(rows((ROOT / "docs" / "conformance.md").read_text(encoding="utf-8")))
-    with open(ROOT / "docs" / "conformance_aot.csv", encoding="utf-8", newline="") as file:
-        ports = list(csv.DictReader(file))
-    print_features(all_rows)
-    print_ports(ports)
     tests = defined_tests(ROOT / "tests")
-    found = problems(all_rows, tests, ROOT) + port_problems(ports, tests)
+    found = problems(all_rows, tests, ROOT)
+    print_features(all_rows)
+    for of_what, name in PORTS.items():
+        with open(ROOT / "docs" / name, encoding="utf-8", newline="") as file:
+            ports = list(csv.DictReader(file))
+        print_ports(of_what, ports)
+        found += port_problems(ports, tests) if ports else [f"{name} is empty"]
     print("\n".join(found))
-    return 1 if found or not all_rows or not ports else 0
+    return 1 if found or not all_rows else 0
 
 
 if __name__ == "__main__":

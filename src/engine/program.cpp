@@ -15,7 +15,7 @@ constexpr int64_t most_variants = 8;
 
 bool is_plain(const at::Tensor& gradient) {
   return gradient.layout() == at::kStrided && !gradient.is_conj() && !gradient.is_neg() &&
-         !gradient._is_zerotensor() && !gradient.is_nested() &&
+         !gradient._is_zerotensor() && !gradient.is_nested() && !gradient.requires_grad() &&
          !gradient.key_set().has(c10::DispatchKey::Python);
 }
 

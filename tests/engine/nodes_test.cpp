@@ -30,8 +30,13 @@ TEST(EngineNodes, MlpIsOneGraph) {
   EXPECT_EQ(stats.cache_misses, 1u);
   EXPECT_EQ(stats.eager_fallbacks, 0u);
   ASSERT_EQ(compiled_autograd::graphs().size(), 1u);
-  const std::string text = compiled_autograd::graphs()[0]->str();
-  EXPECT_NE(text.find("ahead.accumulate_grad"), std::string::npos) << text;
+  const Graph& graph = *compiled_autograd::graphs()[0];
+  EXPECT_NE(graph.str().find("ahead.accumulate_grad"), std::string::npos) << graph.str();
+  for (const Node& node : graph.nodes()) {
+    ASSERT_NE(node.provenance, nullptr);
+    EXPECT_EQ(node.phase, Phase::Backward);
+  }
+  EXPECT_EQ(*graph.last()->provenance, "torch::autograd::AccumulateGrad");
 }
 
 TEST(EngineNodes, LeafUsedSeveralTimesAddsUpInOrder) {

@@ -1,0 +1,456 @@
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/saved_variable_hooks.h>
+#include <torch/torch.h>
+
+#include "ahead/compile.h"
+#include "ahead/compiled_autograd.h"
+#include "support/engine_check.h"
+
+namespace ahead::conformance {
+namespace {
+
+using compiled_autograd::stats;
+using test::expect_as_eager;
+using torch::autograd::variable_list;
+using Tensors = std::vector<at::Tensor>;
+
+at::Tensor leaf(at::IntArrayRef sizes) {
+  return torch::randn(sizes, torch::requires_grad());
+}
+
+using OnGradients = std::function<variable_list(const variable_list&)>;
+
+struct Pre : torch::autograd::FunctionPreHook {
+  explicit Pre(OnGradients f) : f(std::move(f)) {}
+  variable_list operator()(const variable_list& grads) override { return f(grads); }
+  OnGradients f;
+};
+
+struct Post : torch::autograd::FunctionPostHook {
+  using Both = std::function<variable_list(const variable_list&, const variable_list&)>;
+  explicit Post(Both f) : f(std::move(f)) {}
+  variable_list operator()(const variable_list& outputs, const variable_list& inputs) override {
+    return f(outputs, inputs);
+  }
+  Both f;
+};
+
+struct AfterAccumulate : torch::autograd::PostAccumulateGradHook {
+  explicit AfterAccumulate(std::function<void(const at::Tensor&)> f) : f(std::move(f)) {}
+  void operator()(const at::Tensor& tensor) override { f(tensor); }
+  std::function<void(const at::Tensor&)> f;
+};
+
+variable_list scaled(const variable_list& grads, double factor) {
+  variable_list results;
+  for (const at::Tensor& g : grads) results.push_back(g.defined() ? g * factor : g);
+  return results;
+}
+
+torch::nn::Sequential net_of(int64_t layers) {
+  torch::nn::Sequential net;
+  for (int64_t i = 0; i < layers; ++i) net->push_back(torch::nn::Linear(4, 4));
+  return net;
+}
+
+Tensors grads_of(torch::nn::Sequential& net) {
+  Tensors grads;
+  for (const at::Tensor& p : net->parameters()) grads.push_back(p.grad());
+  return grads;
+}
+
+/// Three nets in turn, each prepared in the same way; the captures must be as many as stated.
+void expect_one_capture(const std::function<void(torch::nn::Sequential&, at::Tensor&)>& prepare) {
+  const auto counted = expect_as_eager([&] {
+    Tensors all;
+    for (int i = 0; i < 3; ++i) {
+      torch::nn::Sequential net = net_of(2);
+      at::Tensor out = net->forward(torch::randn({2, 4}));
+      prepare(net, out);
+      out.sum().backward();
+      for (const at::Tensor& grad : grads_of(net)) all.push_back(grad);
+    }
+    return all;
+  });
+  EXPECT_EQ(counted.captures, 1u);
+}
+
+TEST(CaHooks, test_tensor_grad_hook1) {
+  expect_one_capture([](torch::nn::Sequential& net, at::Tensor&) {
+    net->parameters()[0].register_hook([](const at::Tensor& grad) { return grad * 2; });
+  });
+}
+
+TEST(CaHooks, test_tensor_grad_hook2) {
+  expect_one_capture([](torch::nn::Sequential&, at::Tensor& out) {
+    out.grad_fn()->add_pre_hook(
+        std::make_unique<Pre>([](const variable_list& g) { return scaled(g, 2); }));
+  });
+}
+
+TEST(CaHooks, test_tensor_grad_hook3) {
+  expect_one_capture([](torch::nn::Sequential&, at::Tensor& out) {
+    out.grad_fn()->add_post_hook(std::make_unique<Post>(
+        [](const variable_list& gi, const variable_list&) { return scaled(gi, 2); }));
+  });
+}
+
+TEST(CaHooks, test_reorder_acc_grad) {
+  const auto model = torch::nn::Sequential(torch::nn::Conv2d(4, 4, 3), torch::nn::Conv2d(4, 4, 3));
+  const at::Tensor x = torch::randn({1, 4, 8, 8});
+  expect_as_eager([&] {
+    auto net = model;
+    net->zero_grad();
+    const at::Tensor loss = net->forward(x).sum();
+    loss.backward({}, /*keep_graph=*/true);
+    loss.backward({}, /*keep_graph=*/true);
+    Tensors grads;
+    for (const at::Tensor& p : net->parameters()) grads.push_back(p.grad());
+    return grads;
+  });
+}
+
+/// A net all of whose accumulators are prepared by a function.
+Tensors with_accumulators(const std::function<void(const at::Tensor&, torch::autograd::Node&)>& f) {
+  torch::nn::Sequential net = net_of(3);
+  std::vector<decltype(torch::autograd::Edge::function)> keep;
+  for (const at::Tensor& p : net->parameters()) {
+    keep.push_back(torch::autograd::impl::grad_accumulator(p));
+    f(p, *keep.back());
+  }
+  net->forward(torch::randn({2, 4})).sum().backward();
+  return grads_of(net);
+}
+
+std::unique_ptr<Post> changes_grad(const at::Tensor& p, std::function<void(at::Tensor&)> change) {
+  const c10::weak_intrusive_ptr<c10::TensorImpl> weak(p.getIntrusivePtr());
+  return std::make_unique<Post>([weak, change](const variable_list& gi, const variable_list&) {
+    at::NoGradGuard no_grad;
+    at::Tensor tensor(weak.lock());
+    change(tensor.mutable_grad());
+    return gi;
+  });
+}
+
+TEST(CaHooks, test_reorder_post_hook1) {
+  expect_as_eager([] {
+    return with_accumulators([](const at::Tensor& p, torch::autograd::Node& node) {
+      node.add_post_hook(changes_grad(p, [](at::Tensor& grad) { grad.div_(4); }));
+    });
+  });
+}
+
+TEST(CaHooks, test_reorder_post_hook2) {
+  expect_as_eager([] {
+    const at::Tensor x = leaf({4});
+    const at::Tensor y = x.sin(), z = y.exp();
+    y.grad_fn()->add_post_hook(std::make_unique<Post>(
+        [](const variable_list& gi, const variable_list& go) -> variable_list {
+          return {gi[0] + go[0]};
+        }));
+    z.grad_fn()->add_post_hook(
+        std::make_unique<Post>([](const variable_list& gi, const variable_list&) -> variable_list {
+          return {gi[0] * 3};
+        }));
+    z.sum().backward();
+    return Tensors{x.grad()};
+  });
+}
+
+TEST(CaHooks, test_reorder_post_hook3) {
+  expect_as_eager([] {
+    const at::Tensor x = leaf({1, 2, 5, 5}), w = leaf({2, 2, 3, 3}), b = leaf({2});
+    const at::Tensor y = torch::conv2d(x, w, b);
+    y.grad_fn()->add_post_hook(
+        std::make_unique<Post>([](const variable_list& gi, const variable_list&) -> variable_list {
+          return {gi[0], gi[1] * 2, gi[2]};
+        }));
+    y.sin().sum().backward();
+    return Tensors{x.grad(), w.grad(), b.grad()};
+  });
+}
+
+TEST(CaHooks, test_reorder_all_bwd_hooks) {
+  expect_as_eager([] {
+    return with_accumulators([](const at::Tensor& p, torch::autograd::Node& node) {
+      p.register_hook([](const at::Tensor& grad) { return grad - 2; });
+      node.add_pre_hook(
+          std::make_unique<Pre>([](const variable_list& g) { return scaled(g, 0.2); }));
+      torch::autograd::impl::set_post_acc_grad_hooks(
+          p, std::make_unique<AfterAccumulate>([](const at::Tensor& tensor) {
+            at::NoGradGuard no_grad;
+            tensor.mutable_grad().add_(3);
+          }));
+      node.add_post_hook(changes_grad(p, [](at::Tensor& grad) { grad.mul_(0.5); }));
+    });
+  });
+}
+
+TEST(CaHooks, test_reorder_multi_post_hooks) {
+  expect_as_eager([] {
+    return with_accumulators([](const at::Tensor& p, torch::autograd::Node& node) {
+      node.add_post_hook(changes_grad(p, [](at::Tensor& grad) { grad.mul_(0.5); }));
+      node.add_post_hook(changes_grad(p, [](at::Tensor& grad) { grad.add_(5); }));
+    });
+  });
+}
+
+TEST(CaHooks, test_reorder_multi_pre_hooks) {
+  expect_as_eager([] {
+    return with_accumulators([](const at::Tensor&, torch::autograd::Node& node) {
+      node.add_pre_hook(
+          std::make_unique<Pre>([](const variable_list& g) { return scaled(g, 0.2); }));
+      node.add_pre_hook(std::make_unique<Pre>(
+          [](const variable_list& g) -> variable_list { return {g[0] - 1}; }));
+    });
+  });
+}
+
+TEST(CaHooks, test_reorder_multi_tensor_pre_hooks) {
+  expect_as_eager([] {
+    return with_accumulators([](const at::Tensor& p, torch::autograd::Node&) {
+      p.register_hook([](const at::Tensor& grad) { return grad * 3; });
+      p.register_hook([](const at::Tensor& grad) { return grad - 2; });
+    });
+  });
+}
+
+std::vector<int64_t> events;
+
+struct NotedSaved : torch::autograd::SavedVariableHooks {
+  void call_pack_hook(const at::Tensor& tensor) override {
+    events.push_back(1);
+    packed = tensor.detach();
+  }
+  at::Tensor call_unpack_hook() override {
+    events.push_back(2);
+    return packed;
+  }
+  at::Tensor packed;
+};
+
+struct SavingNode : torch::autograd::Node {
+  variable_list apply(variable_list&& grads) override { return {grads[0] * saved.unpack()}; }
+  torch::autograd::SavedVariable saved;
+};
+
+TEST(CaHooks, test_saved_tensor_unpack_hook_ordering) {
+  expect_as_eager([] {
+    events.clear();
+    const at::Tensor x = leaf({4});
+    at::Tensor y = (x * x).detach();
+    auto node = c10::make_intrusive<SavingNode>();
+    node->saved = torch::autograd::SavedVariable(x.detach(), false);
+    node->saved.register_hooks(std::make_unique<NotedSaved>());
+    node->set_next_edges({torch::autograd::impl::gradient_edge(x)});
+    torch::autograd::impl::set_gradient_edge(y, {node, node->add_input_metadata(y)});
+    const at::Tensor loss = y.sum();
+    loss.register_hook([](const at::Tensor& grad) {
+      events.push_back(3);
+      return grad;
+    });
+    loss.backward();
+    EXPECT_EQ(events, std::vector<int64_t>({1, 3, 2}));
+    return Tensors{x.grad()};
+  });
+}
+
+/// One hooked intermediate; how the hook is registered is up to the test.
+Tensors hooked(const std::function<void(const at::Tensor& input, const at::Tensor& middle)>& hook) {
+  const at::Tensor x = leaf({4});
+  const at::Tensor y = x * 2;
+  hook(x, y);
+  (y.sin() * y).sum().backward();
+  return {x.grad()};
+}
+
+TEST(CaCompileHooks, test_tensor_register_global_hook) {
+  expect_as_eager([] {
+    return hooked([](const at::Tensor& x, const at::Tensor&) {
+      x.register_hook([](const at::Tensor& grad) { return grad * 4; });
+    });
+  });
+}
+
+TEST(CaCompileHooks, test_tensor_register_multiple_hooks) {
+  expect_as_eager([] {
+    return hooked([](const at::Tensor& x, const at::Tensor&) {
+      x.register_hook([](const at::Tensor& grad) { return grad * 4; });
+      x.register_hook([](const at::Tensor& grad) { return grad / 2; });
+      x.register_hook([](const at::Tensor& grad) { return grad * 3; });
+    });
+  });
+}
+
+TEST(CaCompileHooks, test_tensor_register_hook_in_graph_break_handle_lambda) {
+  expect_as_eager([] {
+    return hooked([](const at::Tensor& x, const at::Tensor&) {
+      const auto first = x.register_hook([](const at::Tensor& grad) { return grad * 2; });
+      x.remove_hook(first);
+      x.register_hook([](const at::Tensor& grad) { return grad * 3; });
+    });
+  });
+}
+
+TEST(CaCompileHooks, test_hook_on_intermediate) {
+  expect_as_eager([] {
+    return hooked([](const at::Tensor&, const at::Tensor& y) {
+      y.register_hook([](const at::Tensor& grad) { return grad + 1; });
+    });
+  });
+}
+
+TEST(CaCompileHooks, test_hook_on_intermediate_used_before_and_after) {
+  expect_as_eager([] {
+    const at::Tensor x = leaf({4});
+    const at::Tensor y = x * 2;
+    const at::Tensor before = y.sin();
+    at::Tensor seen;
+    y.register_hook([&seen](const at::Tensor& grad) {
+      seen = grad.clone();
+      return grad * 2;
+    });
+    (before + y.cos()).sum().backward();
+    return Tensors{x.grad(), seen};
+  });
+}
+
+TEST(CaCompileHooks, test_hook_on_intermediate_from_split) {
+  expect_as_eager([] {
+    const at::Tensor x = leaf({4, 2});
+    const auto parts = (x * 2).split(2);
+    parts[1].register_hook([](const at::Tensor& grad) { return grad * 3; });
+    (parts[0].sin() + parts[1].cos()).sum().backward();
+    return Tensors{x.grad()};
+  });
+}
+
+TEST(CaCompileHooks, test_intermediary_hooks) {
+  expect_as_eager([] {
+    return hooked([](const at::Tensor&, const at::Tensor& y) {
+      y.register_hook([](const at::Tensor& grad) { return grad * 2; });
+    });
+  });
+}
+
+TEST(CaCompileHooks, test_intermediary_hooks_same_on_aot_eager) {
+  auto tail = compile([](const at::Tensor& y) { return (y.sin() * y).sum(); });
+  const auto program = [&] {
+    const at::Tensor x = leaf({4});
+    const at::Tensor y = x * 2;
+    for (double factor : {2.0, 5.0}) {
+      y.register_hook([factor](const at::Tensor& grad) { return grad * factor; });
+    }
+    tail(y).backward();
+    return Tensors{x.grad()};
+  };
+  program();
+  expect_as_eager(program);
+}
+
+TEST(CaCompileHooks, test_input_hooks_same) {
+  auto f = compile([](const at::Tensor& x) { return (x.sin() * x).sum(); });
+  const auto program = [&] {
+    const at::Tensor x = leaf({4});
+    x.register_hook([](const at::Tensor& grad) { return grad * 2; });
+    f(x).backward();
+    return Tensors{x.grad()};
+  };
+  program();
+  expect_as_eager(program);
+}
+
+TEST(CaCompileHooks, test_complex_state_mutation_in_intermediary_hooks_same_on_inductor) {
+  const auto counted = expect_as_eager([] {
+    auto count = std::make_shared<int64_t>(0);
+    const at::Tensor x = leaf({4});
+    for (int i = 0; i < 2; ++i) {
+      const at::Tensor y = x * 2;
+      for (int k = 0; k < 2; ++k) {
+        y.register_hook([count](const at::Tensor& grad) { return grad + ++*count; });
+      }
+      y.exp().sum().backward();
+    }
+    return Tensors{x.grad(), torch::tensor(*count)};
+  });
+  EXPECT_EQ(counted.captures, 1u);
+}
+
+TEST(CaCompileHooks, test_hook_with_closure) {
+  const auto counted = expect_as_eager([] {
+    Tensors all;
+    for (double value : {2.0, 3.0}) {
+      const at::Tensor held = torch::full({4}, value);
+      for (const at::Tensor& grad : hooked([held](const at::Tensor&, const at::Tensor& y) {
+             y.register_hook([held](const at::Tensor& g) { return g * held; });
+           })) {
+        all.push_back(grad);
+      }
+    }
+    return all;
+  });
+  EXPECT_EQ(counted.captures, 1u);
+}
+
+TEST(CaCompileHooks, test_no_recompile_on_hook_identity_change) {
+  compiled_autograd::reset();
+  compiled_autograd::Enable on;
+  for (double factor : {1.0, 2.0}) {
+    const at::Tensor x = leaf({4});
+    const at::Tensor y = x * 2;
+    y.register_hook([factor](const at::Tensor& grad) { return grad * factor; });
+    y.sum().backward();
+    EXPECT_TRUE(at::equal(x.grad(), torch::full({4}, 2 * factor)));
+  }
+  EXPECT_EQ(stats().captures, 1u);
+}
+
+TEST(CaCompileHooks, test_functools_arg_vary) {
+  compiled_autograd::reset();
+  compiled_autograd::Enable on;
+  auto factor = std::make_shared<double>(1);
+  for (double value : {1.0, 2.0}) {
+    *factor = value;
+    const at::Tensor x = leaf({4});
+    x.register_hook([factor](const at::Tensor& grad) { return grad * *factor; });
+    (x * 5).sum().backward();
+    EXPECT_TRUE(at::equal(x.grad(), torch::full({4}, 5 * value)));
+  }
+  EXPECT_EQ(stats().captures, 1u);
+}
+
+TEST(CaCompileHooks, test_recompile) {
+  compiled_autograd::reset();
+  compiled_autograd::Enable on;
+  const at::Tensor x = leaf({4});
+  int calls = 0;
+  torch::autograd::impl::set_post_acc_grad_hooks(
+      x, std::make_unique<AfterAccumulate>([&calls](const at::Tensor&) { ++calls; }));
+  for (int i = 0; i < 5; ++i) {
+    x.mutable_grad().reset();
+    x.sin().sum().backward();
+  }
+  EXPECT_EQ(calls, 5);
+  EXPECT_EQ(stats().captures, 1u);
+}
+
+TEST(CaWrappedHooks, test_invoke_in_pt2_compiled_autograd_side_effect) {
+  compiled_autograd::reset();
+  compiled_autograd::Enable on;
+  int calls = 0;
+  for (int i = 1; i <= 3; ++i) {
+    const at::Tensor x = leaf({4});
+    const at::Tensor y = x + x;
+    y.register_hook([&calls](const at::Tensor& grad) {
+      ++calls;
+      return grad * grad;
+    });
+    y.sum().backward();
+    EXPECT_EQ(calls, i);
+  }
+  EXPECT_EQ(stats().captures, 1u);
+}
+
+}  // namespace
+}  // namespace ahead::conformance
