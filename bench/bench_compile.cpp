@@ -170,6 +170,10 @@ void memory(benchmark::State& state) {
   for (auto _ : state) {
     state.SetIterationTime(1e-3);
     state.counters["eager_mb"] = peak(workload.loss);
+    {
+      ahead::compiled_autograd::Enable on({.fullgraph = true});
+      state.counters["captured_mb"] = peak(workload.loss);
+    }
     for (const double budget : {1.0, 0.5, 0.2}) {
       auto compiled = ahead::compile([&](const Tensors& in) { return workload.loss(in); },
                                      {.fullgraph = true, .memory_budget = budget});

@@ -36,6 +36,12 @@ MOST_GUARD_MS = 0.004
 COMPILATIONS = {"gpt12": 100}
 # The smallest cut of 20,000 nodes, in milliseconds.
 MOST_MIN_CUT_MS = 1000
+# A backward with compiled autograd may take this share of the eager engine's; None: only reported.
+BACKWARDS = {"gpt12": 1.02, "chain200": 1.0, "mlp": None, "resnet8": None, "lstm": None}
+# The look-up of a backward of 1,000 nodes, in milliseconds.
+MOST_LOOKUP_MS = 0.15
+# Capturing a backward must be this many times faster than Python's compiled autograd.
+CAPTURES = {"gpt12": 100, "chain200": None}
 # What `#include <ahead/ahead.h>` may add to a file that includes torch/torch.h, in milliseconds.
 MOST_INCLUDE_MS = 2000
 
@@ -59,22 +65,24 @@ def interpreter_of_libtorch():
 
 
 class Peer:
-    """AOTAutograd in a process of its own, which waits for work and so does not start anew each time."""
+    """A program of bench/peers in a process of its own, which waits for work and so does not start anew."""
 
-    def __init__(self, environment):
+    def __init__(self, program, environment):
+        self.program = program
         self.process = subprocess.Popen(
-            [interpreter_of_libtorch(), str(ROOT / "bench" / "peers" / "aot_trace.py")],
+            [interpreter_of_libtorch(), str(ROOT / "bench" / "peers" / program)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
             env=environment,
         )
 
-    def trace_ms(self, model):
-        self.process.stdin.write(model + "\n")
+    def ask(self, name):
+        """Returns the numbers that the program answers."""
+        self.process.stdin.write(name + "\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline().split()
-        if len(answer) != 2:
-            raise SystemExit(f"bench/peers/aot_trace.py ended without an answer for {model}.")
-        return float(answer[1])
+        if len(answer) < 2:
+            raise SystemExit(f"bench/peers/{self.program} ended without an answer for {name}.")
+        return [float(number) for number in answer[1:]]
 
     def close(self):
         self.process.stdin.close()
@@ -112,7 +120,7 @@ def include_ms():
 def measure(build, rounds, seconds, environment):
     """Returns every sample: {name: [value of round 1, value of round 2, ...]}."""
     samples = collections.defaultdict(list)
-    peer = Peer(environment)
+    peer, engine_peer = Peer("aot_trace.py", environment), Peer("engine_capture.py", environment)
     for number in range(1, rounds + 1):
         say(f"round {number} of {rounds}: traces")
         for name, entry in run_benchmark(build, "bench_trace", "", seconds, environment).items():
@@ -120,7 +128,7 @@ def measure(build, rounds, seconds, environment):
             samples[name + "/nodes"].append(entry["nodes"])
         for model in TRACES:
             say(f"round {number} of {rounds}: AOTAutograd traces {model}")
-            samples["peer/" + model].append(peer.trace_ms(model))
+            samples["peer/" + model] += peer.ask(model)
         say(f"round {number} of {rounds}: steps")
         for name, entry in run_benchmark(build, "bench_interpreter", "", seconds, environment).items():
             for field in ("eager_ms", "graph_ms", "ratio"):
@@ -132,13 +140,23 @@ def measure(build, rounds, seconds, environment):
                     samples[f"{name}/{field}"].append(value)
         for model in COMPILATIONS:
             say(f"round {number} of {rounds}: AOTAutograd compiles {model}")
-            samples["peer/min_cut/" + model].append(peer.trace_ms("min_cut/" + model))
+            samples["peer/min_cut/" + model] += peer.ask("min_cut/" + model)
         samples["include_ms"].append(include_ms())
+        say(f"round {number} of {rounds}: captured backwards")
+        for name, entry in run_benchmark(build, "bench_engine", "", seconds, environment).items():
+            for field in ("eager_ms", "compiled_ms", "ratio", "capture_ms", "lookup_us"):
+                samples[f"{name}/{field}"].append(entry[field])
+        for model in CAPTURES:
+            say(f"round {number} of {rounds}: Python's compiled autograd captures {model}")
+            capture, cached, eager = engine_peer.ask(model)
+            samples[f"peer/capture/{model}"].append(capture)
+            samples[f"peer/backward/{model}/ratio"].append(cached / eager)
         say(f"round {number} of {rounds}: graphs")
         for program in ("bench_ir", "bench_partition"):
             for name, entry in run_benchmark(build, program, "", seconds / 4, environment).items():
                 samples["ir/" + name].append(entry["min_ms"])
     peer.close()
+    engine_peer.close()
     say("")
     return samples
 
@@ -180,6 +198,7 @@ def rows_of(samples):
             None if required is None else ratio <= required,
         )
     yield from compile_rows(samples)
+    yield from engine_rows(samples)
     for name in [name for name in samples if name.startswith("ir/")]:
         action, graph = name.removeprefix("ir/").split("/")
         yield Row(f"{action} {graph}", min(samples[name]), None, "", "", None)
@@ -206,15 +225,40 @@ def compile_rows(samples):
         )
     cut = min(samples["ir/partition_min_cut/20k_nodes"])
     yield Row("smallest cut of 20k nodes", cut, None, "", "≤ 1 s", cut <= MOST_MIN_CUT_MS)
-    include = min(samples["include_ms"])
+    include = statistics.median(samples["include_ms"])
     yield Row("#include <ahead/ahead.h>", include, None, "", "≤ 2 s", include <= MOST_INCLUDE_MS)
 
     name = next(name for name in samples if name.startswith("memory/") and name.endswith("/eager_mb"))
     stem = name.removesuffix("/eager_mb")
+    captured, eager = samples[f"{stem}/captured_mb"][0], samples[f"{stem}/eager_mb"][0]
+    yield Row(
+        "peak MB of a step with captured backward, against eager", captured, eager, f"{captured / eager:.2f}×",
+        "≤ 1×", captured <= eager,
+    )
     peaks = [samples[f"{stem}/{field}_mb"][0] for field in ("eager", "budget_1.0", "budget_0.5", "budget_0.2")]
     falls = all(after < before for before, after in zip(peaks, peaks[1:]))
     text = " > ".join(f"{peak:.1f}" for peak in peaks)
     yield Row("peak MB of a step: eager > budget 1 > 0.5 > 0.2", peaks[1], peaks[0], text, "falls", falls)
+
+
+def engine_rows(samples):
+    for model, required in BACKWARDS.items():
+        ratio = statistics.median(samples[f"backward/{model}/ratio"])
+        yield Row(
+            f"captured backward {model}, against eager", statistics.median(samples[f"backward/{model}/compiled_ms"]),
+            statistics.median(samples[f"backward/{model}/eager_ms"]), f"{ratio:.2f}×",
+            "" if required is None else f"≤ {required}×", None if required is None else ratio <= required,
+        )
+    for model, required in CAPTURES.items():
+        ours, theirs = min(samples[f"backward/{model}/capture_ms"]), min(samples[f"peer/capture/{model}"])
+        yield Row(
+            f"capture {model}, against Python", ours, theirs, f"{theirs / ours:.0f}×",
+            "" if required is None else f"≥ {required}×", None if required is None else theirs / ours >= required,
+        )
+        ratio = statistics.median(samples[f"peer/backward/{model}/ratio"])
+        yield Row(f"Python's captured backward {model}, against eager", 0, None, f"{ratio:.2f}×", "", None)
+    look = 1e-3 * min(samples["backward/chain1000/lookup_us"])
+    yield Row("look-up of 1,000 nodes", look, None, "", "≤ 150 µs", look <= MOST_LOOKUP_MS)
 
 
 def print_table(rows):
