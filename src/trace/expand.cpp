@@ -2,9 +2,16 @@
 
 #include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/as_strided.h>
 #include <ATen/ops/view.h>
+#include <torch/csrc/autograd/variable.h>
 
-#include "trace/fake_tensor.h"
+#include <algorithm>
+#include <cstring>
+#include <typeinfo>
+
+#include "trace/guards.h"
+#include "trace/views.h"
 
 namespace ahead::tracing {
 namespace {
@@ -44,6 +51,32 @@ void handle_expand(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
 }
 
 }  // namespace
+
+bool is_expanded(const at::Tensor& traced) {
+  const auto& views = functional::unsafeGetFunctionalWrapper(traced)->view_metas();
+  return std::any_of(views.begin(), views.end(), [](const auto& view) {
+    const auto& meta = *view;
+    return std::strstr(typeid(meta).name(), "expand_ViewMeta") != nullptr;
+  });
+}
+
+at::Tensor view_by_layout(Tracer& tracer, const at::Tensor& traced) {
+  namespace impl = torch::autograd::impl;
+  functional::sync(traced);
+  if (traced.is_inference() || !traced.is_view()) return {};
+  const at::Tensor base(traced._base());
+  if (!is_traced(base) || !base.is_alias_of(traced) || base.dtype() != traced.dtype() ||
+      !functional::unsafeGetFunctionalWrapper(base)->view_metas().empty()) {
+    return {};
+  }
+  tracer.address_storage(base);
+  functional::sync(base);
+  at::Tensor view = base.as_strided(traced.sizes(), traced.strides(), traced.storage_offset());
+  recover_by_layout(view);
+  impl::get_view_autograd_meta(view)->set_creation_meta(
+      impl::get_view_autograd_meta(traced)->get_creation_meta());
+  return view;
+}
 
 void register_expand(torch::Library& functionalize) {
   const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow("aten::expand", "");

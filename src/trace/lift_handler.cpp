@@ -6,13 +6,11 @@
 #include <ATen/ops/copy.h>
 #include <c10/core/StorageImpl.h>
 
-#include <cstring>
-#include <typeinfo>
-
 #include "ahead/errors.h"
 #include "ir/signature.h"
 #include "trace/custom_op.h"
 #include "trace/eager_formulas.h"
+#include "trace/expand.h"
 #include "trace/guards.h"
 #include "trace/map_tensors.h"
 #include "trace/overlap.h"
@@ -44,11 +42,13 @@ class LiftHandler {
     tracer_->set_autocast(is_autocast_enabled());
     ensure_functionalizable(op_);
     if (op_.addresses_storage) address_storage();
+    if (op_.keeps_layout) write_by_layout();
     if (op_.mutates) find_written();
     if (op_.mutates) count_list_writes();
     if (op_.keeps_layout) remember_layouts();
     if (!op_.is_in_formula || !follow_eager_formula(op_, stack_)) call();
     restore_layouts();
+    return_originals();
     tracer_->keep_storages();
     for (const at::Tensor& written : written_) tracer_->mirror_history(written);
     watch_results();
@@ -112,6 +112,31 @@ class LiftHandler {
     functional::sync(self.toTensor());
   }
 
+  /// Functionalisation undoes expand by adding up what was expanded. A part of it, each element of
+  /// which is memory of its own, is written to as the part of the base that it is.
+  void write_by_layout() {
+    for (size_t index : written_arguments(*op_.op)) {
+      c10::IValue& argument = stack_[first_argument() + index];
+      if (!argument.isTensor() || !is_traced(argument.toTensor())) continue;
+      const at::Tensor written = argument.toTensor();
+      if (!is_expanded(written) || at::has_internal_overlap(written) == at::MemOverlap::Yes)
+        continue;
+      const at::Tensor view = view_by_layout(*tracer_, written);
+      if (!view.defined()) continue;
+      argument = view;
+      by_layout_.emplace_back(view, written);
+    }
+  }
+
+  /// In-place operators return the tensor that they were called on.
+  void return_originals() {
+    for (const auto& [view, original] : by_layout_) {
+      functional::sync(original);
+      for (size_t i = stack_.size() - static_cast<size_t>(op_.num_returns); i < stack_.size(); ++i)
+        if (stack_[i].isTensor() && stack_[i].toTensor().is_same(view)) stack_[i] = original;
+    }
+  }
+
   void find_written() {
     for (size_t index : written_arguments(*op_.op)) {
       for_each_tensor(stack_[first_argument() + index], [&](const at::Tensor& tensor) {
@@ -122,13 +147,10 @@ class LiftHandler {
 
   /// Functionalisation would not know which of the elements that are one counts.
   void check_not_expanded(const at::Tensor& tensor) const {
-    for (const auto& view : functional::unsafeGetFunctionalWrapper(tensor)->view_metas()) {
-      const auto& meta = *view;
-      if (std::strstr(typeid(meta).name(), "expand_ViewMeta") == nullptr) continue;
-      throw Unsupported("trace", op_.op->name() +
-                                     ": it writes to a part of an expanded tensor. Write to the "
-                                     "tensor itself, or clone it first.");
-    }
+    if (!is_expanded(tensor)) return;
+    throw Unsupported("trace", op_.op->name() +
+                                   ": it writes to a part of an expanded tensor. Write to the "
+                                   "tensor itself, or clone it first.");
   }
 
   void remember_layouts() {
@@ -206,6 +228,8 @@ class LiftHandler {
   torch::jit::Stack& stack_;
   TracedOp& op_;
   Tracer* tracer_;
+  /// Views of bases that are written to in place of other views, and those.
+  c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 1> by_layout_;
   c10::SmallVector<at::Tensor, 1> written_;
   c10::SmallVector<at::Tensor, 1> before_;  ///< what they held; only if they keep their layout
 };

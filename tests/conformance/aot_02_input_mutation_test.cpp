@@ -159,7 +159,7 @@ TEST(AotInputMutation, test_negative_testing_mutation) {
       {at::randn({4, 2})});
 }
 
-TEST(AotInputMutation, DISABLED_test_aot_autograd_expand_mutation_functionalizes) {
+TEST(AotInputMutation, test_aot_autograd_expand_mutation_functionalizes) {
   expect_compiled_like_eager(
       [](const Tensors& in) -> Tensors {
         at::Tensor expanded = in[0].expand({3, in[0].size(0)});
@@ -169,7 +169,7 @@ TEST(AotInputMutation, DISABLED_test_aot_autograd_expand_mutation_functionalizes
       {at::arange(6)});
 }
 
-TEST(AotInputMutation, DISABLED_test_aot_autograd_expand_mutation_backwards) {
+TEST(AotInputMutation, test_aot_autograd_expand_mutation_backwards) {
   expect_compiled_like_eager(
       [](const Tensors& in) -> Tensors {
         at::Tensor expanded = in[0].expand({3, in[0].size(0)});
