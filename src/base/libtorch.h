@@ -1,8 +1,10 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/function.h>
 
+#include <cstring>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -31,6 +33,14 @@ std::weak_ptr<T> weak(const std::shared_ptr<T>& node) {
 template <class T>
 c10::weak_intrusive_ptr<T> weak(const c10::intrusive_ptr<T>& node) {
   return c10::weak_intrusive_ptr<T>(node);
+}
+
+/// Whether a write to one tensor raises the version of the other. LibTorch does not say; its
+/// VariableVersion is one pointer to the counter.
+inline bool share_version_counter(const at::Tensor& a, const at::Tensor& b) {
+  static_assert(sizeof(c10::VariableVersion) == sizeof(void*));
+  return std::memcmp(&a.unsafeGetTensorImpl()->version_counter(),
+                     &b.unsafeGetTensorImpl()->version_counter(), sizeof(void*)) == 0;
 }
 
 }  // namespace ahead

@@ -45,6 +45,10 @@ struct Member {
   int32_t argument;
   int32_t input;
   TensorMeta meta;
+  /// Autograd knows it as a view of the base, or as the base. Otherwise it only shares memory.
+  bool is_tracked;
+  /// The first argument that has the same version counter.
+  int32_t counter;
 };
 
 /// LibTorch's wording, so that people can search for it.
@@ -66,7 +70,13 @@ struct MergedArguments::State {
   std::vector<int32_t> others;
   /// For each result the argument it is; -1: none of those that were merged.
   std::vector<int32_t> returned;
+  /// For each result the argument it is a view of, as far as autograd tracks it only so far, and
+  /// its layout.
+  std::vector<std::pair<int32_t, TensorMeta>> viewed;
   std::vector<int32_t> rebased;
+  std::vector<CallPlan::Reshape> reshapes;
+  /// By how much the function raised the version of each member.
+  std::vector<uint64_t> bumps;
 
   Tensors call(const aot::FlatFunction& function, const Tensors& inputs) {
     Tensors args(num_arguments);
@@ -74,36 +84,76 @@ struct MergedArguments::State {
       args[static_cast<size_t>(others[i])] = inputs[num_bases + i];
     }
     for (const Member& member : members) {
-      args[static_cast<size_t>(member.argument)] =
-          at::as_strided(inputs[static_cast<size_t>(member.input)], member.meta.sizes,
-                         member.meta.strides, member.meta.offset);
+      args[static_cast<size_t>(member.argument)] = view_of_base(member, inputs, args);
     }
     const Tensors given = args;
     Tensors results = function(args);
-    check_shapes(given);
-    rebased.clear();
-    for (const Member& member : members) {
-      if (!given[static_cast<size_t>(member.argument)].is_leaf())
-        rebased.push_back(member.argument);
-    }
-    returned.assign(results.size(), -1);
-    for (size_t i = 0; i < results.size(); ++i) {
-      for (const Member& member : members) {
-        if (results[i].is_same(given[static_cast<size_t>(member.argument)]))
-          returned[i] = member.argument;
-      }
-    }
+    note_members(given, inputs);
+    note_results(given, results);
     return results;
   }
 
-  void check_shapes(const Tensors& args) const {
+ private:
+  static at::Tensor view_of_base(const Member& member, const Tensors& inputs, const Tensors& made) {
+    const at::Tensor view =
+        at::as_strided(inputs[static_cast<size_t>(member.input)], member.meta.sizes,
+                       member.meta.strides, member.meta.offset);
+    if (member.is_tracked || view.is_inference()) return view;
+    const at::Tensor alone = view.detach();
+    alone.unsafeGetTensorImpl()->set_version_counter(
+        member.counter == member.argument
+            ? c10::VariableVersion(0)
+            : made[static_cast<size_t>(member.counter)].unsafeGetTensorImpl()->version_counter());
+    return alone;
+  }
+
+  void note_members(const Tensors& given, const Tensors& inputs) {
+    rebased.clear();
+    reshapes.clear();
+    bumps.clear();
     for (const Member& member : members) {
-      const at::Tensor& now = args[static_cast<size_t>(member.argument)];
-      if (now.sizes() == member.meta.sizes && now.strides() == member.meta.strides) continue;
+      const at::Tensor& now = given[static_cast<size_t>(member.argument)];
+      check_memory(member, now, inputs[static_cast<size_t>(member.input)]);
+      if (!now.is_leaf()) rebased.push_back(member.argument);
+      const TensorMeta meta = TensorMeta::of(now);
+      if (meta.sizes != member.meta.sizes || meta.strides != member.meta.strides ||
+          meta.offset != member.meta.offset) {
+        reshapes.push_back({member.argument, meta});
+      }
+      bumps.push_back(now.is_inference() ? 0 : static_cast<uint64_t>(now._version()));
+    }
+  }
+
+  static void check_memory(const Member& member, const at::Tensor& now, const at::Tensor& base) {
+    if (!now.is_alias_of(base)) {
       throw Unsupported("compile",
                         member.meta.str() +
-                            ": the function changes the shape of an argument that shares "
-                            "its memory with another one. Work on a view instead.");
+                            ": the function gives other memory to an argument that shares its own "
+                            "with another one. Call set_() or resize_() outside.");
+    }
+    if (!member.is_tracked && now.requires_grad()) {
+      throw Unsupported("compile",
+                        member.meta.str() +
+                            ": the function writes something that requires grad to an argument "
+                            "that shares its memory with another one, which autograd does not "
+                            "know. Pass views of one tensor.");
+    }
+  }
+
+  void note_results(const Tensors& given, const Tensors& results) {
+    returned.assign(results.size(), -1);
+    viewed.assign(results.size(), {-1, {}});
+    for (size_t i = 0; i < results.size(); ++i) {
+      const bool is_view =
+          results[i].defined() && !results[i].is_inference() && results[i].is_view();
+      for (const Member& member : members) {
+        const at::Tensor& argument = given[static_cast<size_t>(member.argument)];
+        if (results[i].is_same(argument)) returned[i] = member.argument;
+        if (is_view && !member.is_tracked && results[i]._base().is_same(argument) &&
+            results[i].scalar_type() == argument.scalar_type()) {
+          viewed[i] = {member.argument, TensorMeta::of(results[i])};
+        }
+      }
     }
   }
 };
@@ -112,14 +162,16 @@ MergedArguments::MergedArguments(const aot::FlatFunction& function, const Tensor
     : state_(std::make_shared<State>()) {
   std::vector<bool> is_merged(args.size());
   for (std::vector<int32_t>& group : find_groups(args)) {
-    CallPlan::Base base{std::move(group)};
+    CallPlan::Base base{std::move(group), {}};
     const at::Tensor tensor = runtime::base_of(base, args);
     if (!tensor.defined()) throw_without_base();
-    for (int32_t argument : base.arguments) {
-      const auto index = static_cast<size_t>(argument);
+    base.counters = runtime::version_counters(base, args);
+    const bool is_tracked = runtime::is_tracked(base, args);
+    for (size_t i = 0; i < base.arguments.size(); ++i) {
+      const auto index = static_cast<size_t>(base.arguments[i]);
       is_merged[index] = true;
-      state_->members.push_back(
-          {argument, static_cast<int32_t>(bases_.size()), TensorMeta::of(args[index])});
+      state_->members.push_back({base.arguments[i], static_cast<int32_t>(bases_.size()),
+                                 TensorMeta::of(args[index]), is_tracked, base.counters[i]});
     }
     inputs_.push_back(tensor);
     bases_.push_back(std::move(base));
@@ -149,11 +201,46 @@ void MergedArguments::adapt(CallPlan& plan) const {
   }
   plan.bases = bases_;
   plan.rebased_arguments = state_->rebased;
+  plan.reshapes = state_->reshapes;
+  plan.version_bumps = version_bumps(plan);
   for (size_t i = 0; i < plan.results.size(); ++i) {
-    if (state_->returned[i] < 0) continue;
-    plan.results[i] = {CallPlan::Result::Kind::Tensor,
-                       {runtime::Source::Kind::Argument, state_->returned[i]}};
+    const auto& [argument, layout] = state_->viewed[i];
+    if (state_->returned[i] >= 0) {
+      plan.results[i] = {CallPlan::Result::Kind::Tensor,
+                         {runtime::Source::Kind::Argument, state_->returned[i]}};
+    } else if (argument >= 0 && plan.results[i].source.kind == runtime::Source::Kind::View) {
+      plan.results[i].source = view_of_argument(plan, argument, layout);
+    }
   }
+}
+
+/// The version of a base that autograd knows is that of its views, and raised when it is written.
+std::vector<CallPlan::VersionBump> MergedArguments::version_bumps(const CallPlan& plan) const {
+  std::vector<bool> is_written(bases_.size());
+  for (const CallPlan::Write& write : plan.writes) {
+    const CallPlan::Input& input = plan.inputs[static_cast<size_t>(write.input)];
+    if (input.kind == CallPlan::Input::Kind::Base)
+      is_written[static_cast<size_t>(input.index)] = true;
+  }
+  std::vector<CallPlan::VersionBump> bumps;
+  for (size_t i = 0; i < state_->members.size(); ++i) {
+    const Member& member = state_->members[i];
+    if (member.counter != member.argument || state_->bumps[i] == 0) continue;
+    if (member.is_tracked && is_written[static_cast<size_t>(member.input)]) continue;
+    bumps.push_back({member.argument, state_->bumps[i]});
+  }
+  return bumps;
+}
+
+runtime::Source MergedArguments::view_of_argument(CallPlan& plan, int32_t argument,
+                                                  const TensorMeta& layout) {
+  static const Operator* const as_strided = Operator::find("aten.as_strided");
+  plan.views.push_back(
+      {&as_strided->handle(),
+       {runtime::Source::Kind::Argument, argument},
+       {at::IntArrayRef(layout.sizes).vec(), at::IntArrayRef(layout.strides).vec(), layout.offset},
+       /*no_grad=*/false});
+  return {runtime::Source::Kind::View, static_cast<int32_t>(plan.views.size()) - 1};
 }
 
 }  // namespace ahead::compiling

@@ -25,6 +25,10 @@ class MergedArguments {
  private:
   struct State;
 
+  std::vector<runtime::CallPlan::VersionBump> version_bumps(const runtime::CallPlan& plan) const;
+  static runtime::Source view_of_argument(runtime::CallPlan& plan, int32_t argument,
+                                          const TensorMeta& layout);
+
   std::vector<runtime::CallPlan::Base> bases_;
   std::vector<int32_t> others_;
   std::vector<at::Tensor> inputs_;

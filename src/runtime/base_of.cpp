@@ -2,6 +2,8 @@
 
 #include <ATen/ops/empty.h>
 
+#include "base/libtorch.h"
+
 namespace ahead::runtime {
 namespace {
 
@@ -38,6 +40,28 @@ at::Tensor base_of(const CallPlan::Base& base, const std::vector<at::Tensor>& ar
     if (!tensor.is_same(common) && !tracked_base(tensor).defined()) return {};
   }
   return common.scalar_type() == first.scalar_type() ? common : at::Tensor();
+}
+
+bool is_tracked(const CallPlan::Base& base, const std::vector<at::Tensor>& args) {
+  return tracked_base(args[static_cast<size_t>(base.arguments[0])]).defined();
+}
+
+std::vector<int32_t> version_counters(const CallPlan::Base& base,
+                                      const std::vector<at::Tensor>& args) {
+  std::vector<int32_t> counters;
+  for (int32_t argument : base.arguments) {
+    counters.push_back(argument);
+    for (int32_t earlier : base.arguments) {
+      if (earlier == argument) break;
+      if (!share_version_counter(args[static_cast<size_t>(earlier)],
+                                 args[static_cast<size_t>(argument)])) {
+        continue;
+      }
+      counters.back() = earlier;
+      break;
+    }
+  }
+  return counters;
 }
 
 }  // namespace ahead::runtime

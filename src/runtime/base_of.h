@@ -8,4 +8,11 @@ namespace ahead::runtime {
 /// storage if autograd knows of none. Undefined if they have no common base.
 at::Tensor base_of(const CallPlan::Base& base, const std::vector<at::Tensor>& args);
 
+/// Whether autograd knows the common base of a group that has one.
+bool is_tracked(const CallPlan::Base& base, const std::vector<at::Tensor>& args);
+
+/// For each argument of a group the first one that has the same version counter.
+std::vector<int32_t> version_counters(const CallPlan::Base& base,
+                                      const std::vector<at::Tensor>& args);
+
 }  // namespace ahead::runtime

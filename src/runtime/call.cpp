@@ -148,6 +148,7 @@ class Call {
       this->write(input, write);
       counter.set_version(version);
     }
+    reshape_arguments();
     // Views take over the history of their base when they are asked for it.
     for (int32_t argument : plan_.rebased_arguments)
       (*args_)[static_cast<size_t>(argument)].grad_fn();
@@ -171,6 +172,26 @@ class Call {
       input.copy_(contents);
     }
     torch::autograd::impl::rebase_history(input, torch::autograd::impl::gradient_edge(contents));
+  }
+
+  void reshape_arguments() {
+    for (const CallPlan::Reshape& reshape : plan_.reshapes) {
+      const at::Tensor& argument = (*args_)[static_cast<size_t>(reshape.argument)];
+      const TensorMeta& geometry = reshape.geometry;
+      // Autograd makes the history of a view from its layout.
+      at::NoGradGuard no_grad;
+      argument.as_strided_(geometry.sizes, geometry.strides, geometry.offset);
+      if (!argument.is_inference()) raise_version(argument, -1);
+    }
+    for (const CallPlan::VersionBump& raised : plan_.version_bumps) {
+      raise_version((*args_)[static_cast<size_t>(raised.argument)],
+                    static_cast<int64_t>(raised.bumps));
+    }
+  }
+
+  static void raise_version(const at::Tensor& tensor, int64_t by) {
+    c10::VariableVersion counter = tensor.unsafeGetTensorImpl()->version_counter();
+    counter.set_version(tensor._version() + by);
   }
 
   void set_new_grads() {

@@ -60,6 +60,18 @@ struct CallPlan {
   /// Arguments that share memory and are replaced by the tensor all of them are views of.
   struct Base {
     std::vector<int32_t> arguments;
+    /// For each of them the first that has the same version counter.
+    std::vector<int32_t> counters;
+  };
+  /// An argument with a base gets other sizes, strides or another offset.
+  struct Reshape {
+    int32_t argument;
+    TensorMeta geometry;
+  };
+  /// The version of an argument with a base goes up by what writing to the base does not show.
+  struct VersionBump {
+    int32_t argument;
+    uint64_t bumps;
   };
   /// A graph input gets new contents, a new geometry, or both.
   struct Write {
@@ -101,6 +113,8 @@ struct CallPlan {
   std::vector<Base> bases;
   /// Arguments with a base that have history of their own once it has been written to.
   std::vector<int32_t> rebased_arguments;
+  std::vector<Reshape> reshapes;
+  std::vector<VersionBump> version_bumps;
   std::vector<Input> inputs;
   aot::Executable forward;
 
