@@ -60,6 +60,11 @@ uint64_t fingerprint(const Capture& capture) {
     hash = hash_combine(hash, static_cast<uint64_t>(facts.base));
     hash = hash_combine(hash, facts.requires_grad ? 1 : 0);
   }
+  for (const tracing::InputFacts& facts : capture.inputs) {
+    if (!facts.new_memory) continue;
+    hash = hash_combine(hash, static_cast<uint64_t>(facts.new_memory->facts.kind));
+    hash = hash_combine(hash, static_cast<uint64_t>(facts.new_memory->facts.base));
+  }
   return hash;
 }
 

@@ -51,8 +51,10 @@ class PlanBuilder {
         plan_.new_grads.push_back({forward_input(slot.index), forward_position(i)});
       }
     }
+    for (size_t i = 0; i < graph_.inputs().size(); ++i) add_reset(i);
+    plan_.num_reset_views = plan_.views.size();
     for (const ResultFacts& facts : capture_.results) {
-      plan_.results.push_back(result(facts));
+      plan_.results.push_back(result(facts, position(static_cast<int64_t>(plan_.results.size()))));
       if (facts.is_inference) add_inference_output(facts, plan_.results.back().source);
     }
     return std::move(plan_);
@@ -89,6 +91,14 @@ class PlanBuilder {
     plan_.writes.push_back(std::move(write));
   }
 
+  void add_reset(size_t index) {
+    const InputFacts& facts = capture_.inputs[index];
+    if (!facts.new_memory) return;
+    const CallPlan::Result memory = result(facts.new_memory->facts, facts.new_memory->index);
+    plan_.resets.push_back(
+        {forward_input(position(static_cast<int64_t>(index))), memory.source, facts.writes});
+  }
+
   /// Tangents are inputs of the backward, so they do not count.
   int32_t forward_input(int32_t input) const { return forward_input_[static_cast<size_t>(input)]; }
 
@@ -105,11 +115,10 @@ class PlanBuilder {
     return forward_position(static_cast<size_t>(graph_.find_output(slot)));
   }
 
-  CallPlan::Result result(const ResultFacts& facts) {
+  CallPlan::Result result(const ResultFacts& facts, int32_t index) {
     using Kind = ResultFacts::Kind;
     CallPlan::Result planned{CallPlan::Result::Kind::Tensor};
     planned.requires_grad = facts.requires_grad;
-    const auto index = position(static_cast<int64_t>(plan_.results.size()));
     switch (facts.kind) {
       case Kind::Undefined:
         planned.kind = CallPlan::Result::Kind::Undefined;
@@ -126,6 +135,10 @@ class PlanBuilder {
         planned.source = {Source::Kind::Input, forward_input(facts.base)};
         break;
       case Kind::ViewOfInput:
+        planned.source = view(facts, {Source::Kind::Input, forward_input(facts.base)});
+        break;
+      case Kind::CustomView:
+        planned.history = output_with({Slot::Kind::Output, index});
         planned.source = view(facts, {Source::Kind::Input, forward_input(facts.base)});
         break;
       case Kind::ViewOfResult:
@@ -153,22 +166,61 @@ class PlanBuilder {
   }
 
   Source view(const ResultFacts& facts, Source base) {
-    if (facts.value == facts.root) return detached(base);
+    std::vector<const Value*> chain = views_between(facts.root, facts.value);
+    if (chain.empty()) return detached(base);
+    Source source = base;
+    for (const Value* value : chain) {
+      source = step(*value->producer(), source);
+      source.result = position(value->index());
+    }
+    return source;
+  }
+
+  /// The views that lead from one value to another, outermost last. A view that was written to, or
+  /// changed its shape in place, is made anew by each of its views; such a twin will do.
+  static std::vector<const Value*> views_between(Value* from, Value* to) {
     std::vector<const Value*> chain;
-    for (Value* value = facts.value; value != facts.root; value = viewed_by(value)) {
+    for (Value* value = to; value != from; value = viewed_by(value)) {
       if (viewed_by(value) == nullptr) {
-        throw Unsupported("compile", facts.value->meta.str() +
-                                         ": this result shares memory with another tensor in a way "
-                                         "that the caller cannot repeat. Return a clone of it.");
+        chain = without_twins(all_views(from), std::move(chain));
+        break;
       }
       chain.push_back(value);
     }
-    Source source = base;
-    for (auto value = chain.rbegin(); value != chain.rend(); ++value) {
-      source = step(*(*value)->producer(), source);
-      source.result = position((*value)->index());
+    if (root_of(from) != root_of(to)) throw_not_repeatable(*to);
+    return {chain.rbegin(), chain.rend()};
+  }
+
+  static std::vector<const Value*> all_views(Value* value) {
+    std::vector<const Value*> chain;
+    for (; viewed_by(value) != nullptr; value = viewed_by(value)) chain.push_back(value);
+    return chain;
+  }
+
+  /// What remains of a chain of views once those of another chain, which both begin with, are made.
+  static std::vector<const Value*> without_twins(const std::vector<const Value*>& made,
+                                                 std::vector<const Value*> chain) {
+    for (auto twin = made.rbegin(); twin != made.rend(); ++twin) {
+      if (chain.empty() || !is_same_view(**twin, *chain.back()))
+        throw_not_repeatable(*made.front());
+      chain.pop_back();
     }
-    return source;
+    return chain;
+  }
+
+  static bool is_same_view(const Value& a, const Value& b) {
+    const Node &first = *a.producer(), &second = *b.producer();
+    if (&first.op() != &second.op() || a.index() != b.index()) return false;
+    for (size_t i = 1; i < first.args().size(); ++i) {
+      if (constant(first, i) != constant(second, i)) return false;
+    }
+    return true;
+  }
+
+  [[noreturn]] static void throw_not_repeatable(const Value& view) {
+    throw Unsupported("compile", view.meta.str() +
+                                     ": this result shares memory with another tensor in a way "
+                                     "that the caller cannot repeat. Return a clone of it.");
   }
 
   Source detached(Source base) {

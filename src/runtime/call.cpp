@@ -23,6 +23,14 @@ at::Tensor as_inference_tensor(const at::Tensor& tensor) {
   return made;
 }
 
+/// Makes a view look as if a custom autograd function had returned it.
+void set_custom_history(const at::Tensor& view, const at::Tensor& output) {
+  namespace impl = torch::autograd::impl;
+  impl::get_view_autograd_meta(view)->set_creation_meta(
+      torch::autograd::CreationMeta::IN_CUSTOM_FUNCTION);
+  impl::set_gradient_edge(view, impl::gradient_edge(output));
+}
+
 /// One call on its way from arguments to results.
 class Call {
  public:
@@ -42,7 +50,9 @@ class Call {
     change_requires_grad(false);
     write_inputs();
     set_new_grads();
-    make_views();
+    make_views(plan_.num_reset_views);
+    reset_inputs();
+    make_views(plan_.views.size());
     if (plan_.grad_mode_after) at::GradMode::set_enabled(*plan_.grad_mode_after);
     return make_results();
   }
@@ -107,24 +117,31 @@ class Call {
   }
 
   void add_node(const std::shared_ptr<const CallPlan>& shared_plan) {
-    const NodePtr self = make_autograd_node<CompiledNode>(shared_plan);
-    auto& node = static_cast<CompiledNode&>(*self);
-    node.connect(inputs_, outputs_, self);
+    node_ = make_autograd_node<CompiledNode>(shared_plan);
+    auto& node = static_cast<CompiledNode&>(*node_);
+    node.connect(inputs_, outputs_, node_);
     node.save(inputs_to_save(), outputs_);
   }
 
-  /// Inputs that are about to get another shape are saved as they are now, at the version that they
-  /// will have then.
+  /// Inputs that are about to get another shape or other memory are saved as they are now, at the
+  /// version that they will have then.
   std::vector<at::Tensor> inputs_to_save() const {
     std::vector<at::Tensor> inputs = inputs_;
     for (const CallPlan::Write& write : plan_.writes) {
       at::Tensor& input = inputs[static_cast<size_t>(write.input)];
       if (!write.geometry || write.output >= 0 || input.is_inference()) continue;
-      input = input.detach();
-      for (uint64_t i = 0; i < write.version_bumps; ++i)
-        input.unsafeGetTensorImpl()->bump_version();
+      save_as_it_is(input, write.version_bumps);
+    }
+    for (const CallPlan::Reset& reset : plan_.resets) {
+      at::Tensor& input = inputs[static_cast<size_t>(reset.input)];
+      if (!input.is_inference()) save_as_it_is(input, reset.version_bumps);
     }
     return inputs;
+  }
+
+  static void save_as_it_is(at::Tensor& input, uint64_t version_bumps) {
+    input = input.detach();
+    for (uint64_t i = 0; i < version_bumps; ++i) input.unsafeGetTensorImpl()->bump_version();
   }
 
   void change_requires_grad(bool value) {
@@ -215,10 +232,32 @@ class Call {
     return views_[index][static_cast<size_t>(source.result)];
   }
 
-  void make_views() {
+  void reset_inputs() {
+    for (const CallPlan::Reset& reset : plan_.resets) {
+      const at::Tensor& input = inputs_[static_cast<size_t>(reset.input)];
+      at::NoGradGuard no_grad;
+      input.set_(find(reset.source));
+      follow_accumulator(reset.input);
+      if (input.is_inference()) continue;
+      const bool is_raised = plan_.backward != nullptr;
+      raise_version(input, is_raised ? -1 : static_cast<int64_t>(reset.version_bumps) - 1);
+    }
+  }
+
+  /// set_() gives a leaf another accumulator.
+  void follow_accumulator(int32_t input) {
+    for (size_t i = 0; i < plan_.grad_inputs.size() && node_; ++i) {
+      if (plan_.grad_inputs[i] != input) continue;
+      node_->set_next_edge(
+          i, torch::autograd::impl::gradient_edge(inputs_[static_cast<size_t>(input)]));
+    }
+  }
+
+  void make_views(size_t count) {
     views_.reserve(plan_.views.size());
     torch::jit::Stack stack;
-    for (const ViewStep& step : plan_.views) {
+    while (views_.size() < count) {
+      const ViewStep& step = plan_.views[views_.size()];
       at::AutoGradMode mode(!step.no_grad);
       stack.emplace_back(find(step.source));
       stack.insert(stack.end(), step.rest.begin(), step.rest.end());
@@ -257,6 +296,10 @@ class Call {
     if (result.source.kind == Source::Kind::Input || result.source.kind == Source::Kind::Argument) {
       return tensor;
     }
+    if (result.history >= 0) {
+      set_custom_history(tensor, outputs_[static_cast<size_t>(result.history)]);
+      return tensor;
+    }
     if (tensor.requires_grad() && !result.requires_grad) tensor = tensor.detach();
     if (result.requires_grad && !tensor.requires_grad()) tensor.set_requires_grad(true);
     return tensor;
@@ -264,6 +307,7 @@ class Call {
 
   const CallPlan& plan_;
   const std::vector<at::Tensor>* args_ = nullptr;
+  NodePtr node_;
   std::vector<at::Tensor> inputs_;
   std::vector<at::Tensor> outputs_;
   std::vector<std::vector<at::Tensor>> views_;

@@ -82,6 +82,12 @@ struct CallPlan {
     /// The new sizes and strides; the offset is relative to the one before.
     std::optional<TensorMeta> geometry;
   };
+  /// A graph input gets the memory of another tensor.
+  struct Reset {
+    int32_t input;
+    Source source;
+    uint64_t version_bumps;
+  };
   struct RequiresGradChange {
     int32_t input;
     bool requires_grad;
@@ -107,6 +113,8 @@ struct CallPlan {
     int32_t repeats = -1;                       ///< Repeated: an earlier result
     bool requires_grad = false;
     uint32_t version = 0;  ///< of a tensor that the function made
+    /// For a view: the graph output whose history it has; -1: that of a view.
+    int32_t history = -1;
   };
 
   std::string name;
@@ -135,8 +143,11 @@ struct CallPlan {
   std::vector<int32_t> inference_outputs;
   std::vector<RequiresGradChange> requires_grad_changes;
   std::vector<Write> writes;
+  std::vector<Reset> resets;
   std::vector<NewGrad> new_grads;
+  /// Those that resets need come first.
   std::vector<ViewStep> views;
+  size_t num_reset_views = 0;
   std::vector<Result> results;
   /// Grad mode as the function leaves it, where it changes it.
   std::optional<bool> grad_mode_after;

@@ -12,24 +12,6 @@
 
 namespace ahead::tracing {
 
-/// What a traced function did to one of its graph inputs.
-struct InputFacts {
-  /// By how much writing to it has raised its version.
-  uint64_t writes = 0;
-  /// The writes are part of its history: a gradient flows through them.
-  bool seen_by_autograd = false;
-  /// What it looks like afterwards, if its sizes, strides or offset were changed in place.
-  std::optional<TensorMeta> new_geometry;
-  /// Whether it requires grad afterwards, if the function changed that and nothing else.
-  std::optional<bool> new_requires_grad;
-  /// The graph input whose `.grad` this one was; -1: none.
-  int32_t grad_of = -1;
-  /// An argument that the function reached otherwise too: it has to be this very tensor.
-  at::Tensor reached;
-  /// The argument it repeats; -1: none.
-  int32_t same_as = -1;
-};
-
 /// What one result of a traced function is to the caller.
 struct ResultFacts {
   enum class Kind : uint8_t {
@@ -40,6 +22,7 @@ struct ResultFacts {
     ViewOfInput,   ///< a view of graph input `base`
     ViewOfResult,  ///< a view of result `base`
     ViewOfBase,    ///< a view of IntermediateBase `base`
+    CustomView,    ///< a view of graph input `base` whose history a custom function made
   };
   Kind kind = Kind::Undefined;
   int32_t base = -1;
@@ -55,9 +38,33 @@ struct ResultFacts {
   Value* root = nullptr;
 };
 
+/// What a traced function did to one of its graph inputs.
+struct InputFacts {
+  /// By how much writing to it has raised its version.
+  uint64_t writes = 0;
+  /// The writes are part of its history: a gradient flows through them.
+  bool seen_by_autograd = false;
+  /// What it looks like afterwards, if its sizes, strides or offset were changed in place.
+  std::optional<TensorMeta> new_geometry;
+  /// The memory that set_() gave it: what a result with the slot Output `index` would be.
+  struct NewMemory {
+    int32_t index;
+    ResultFacts facts;
+  };
+  std::optional<NewMemory> new_memory;
+  /// Whether it requires grad afterwards, if the function changed that and nothing else.
+  std::optional<bool> new_requires_grad;
+  /// The graph input whose `.grad` this one was; -1: none.
+  int32_t grad_of = -1;
+  /// An argument that the function reached otherwise too: it has to be this very tensor.
+  at::Tensor reached;
+  /// The argument it repeats; -1: none.
+  int32_t same_as = -1;
+};
+
 /// A function traced for compilation. Graph outputs are MutatedInput, Output (results of
-/// Kind::Fresh only), IntermediateBase, GradOf and AccumulatedGrad; there is a Tangent for each of
-/// the first three through which a gradient flows.
+/// Kind::Fresh and CustomView, and after these new memory of inputs), IntermediateBase, GradOf and
+/// AccumulatedGrad; there is a Tangent for each of the first three through which a gradient flows.
 struct Capture {
   Graph graph;
   std::vector<InputFacts> inputs;

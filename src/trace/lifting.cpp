@@ -144,9 +144,8 @@ const at::Tensor& Tracer::add_lifted(const at::Tensor& real, Slot slot) {
   lifted.wrapper = at::functionalization::impl::to_functional_tensor(lifted.contents);
   seal_storage(lifted.wrapper);
   if (real.requires_grad()) link_gradient(lifted, slot.kind == Slot::Kind::Primal);
-  lifted_storages_.emplace(
-      lifted.wrapper.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(),
-      lifted_.size());
+  lifted.memory = lifted.wrapper.unsafeGetTensorImpl()->unsafe_storage().getWeakStorageImpl();
+  lifted_storages_.emplace(lifted.memory._unsafe_get_target(), lifted_.size());
   lifted_index_.emplace(real.unsafeGetTensorImpl(), lifted_.size());
   const size_t position = lifted_.size();
   lifted_.push_back(std::move(lifted));

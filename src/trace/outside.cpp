@@ -26,8 +26,8 @@ bool lies_in_the_same_place(const at::Tensor& a, const at::Tensor& b) {
 void keep_storage(const Lifted& lifted) {
   functional::sync(lifted.wrapper);
   const at::Tensor now = functional::from_functional_tensor(lifted.wrapper);
-  // A tensor from outside that changes its shape is refused in the end.
-  if (now.sizes() != lifted.contents.sizes()) return;
+  // A tensor from outside that changes its shape is refused in the end, or described by facts.
+  if (has_other_memory(lifted) || now.sizes() != lifted.contents.sizes()) return;
   if (lies_in_the_same_place(now, lifted.contents)) return;
   at::Tensor kept;
   {

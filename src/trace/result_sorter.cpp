@@ -4,9 +4,9 @@
 #include <ATen/FunctionalTensorWrapper.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <map>
-
+#include "ahead/errors.h"
 #include "ops/facts.h"
+#include "trace/functional.h"
 
 namespace ahead::tracing {
 namespace {
@@ -49,56 +49,110 @@ size_t viewed_among(Tracer& tracer, const std::vector<size_t>& candidates, Value
   return candidates.front();
 }
 
+/// Whether set_() gave a traced tensor other memory, rather than what it is a view of.
+bool was_set(const at::Tensor& traced) {
+  const bool is_view = !traced.is_inference() && traced.is_view();
+  return functional_wrapper(traced).was_storage_changed() &&
+         !(is_view && traced._base().is_alias_of(traced));
+}
+
+/// Whether autograd knows a traced tensor as a view of `base`, or of what that is a view of.
+bool is_tracked_view(const at::Tensor& traced, const at::Tensor& base) {
+  if (!traced.is_view() || !base.defined()) return false;
+  const bool is_view_itself = !base.is_inference() && base.is_view();
+  return traced._base().is_same(is_view_itself ? base._base() : base);
+}
+
+/// A custom autograd function gave the view its history.
+bool is_custom_view(const at::Tensor& traced, const at::Tensor& base) {
+  if (!is_tracked_view(traced, base)) return false;
+  const auto* meta = torch::autograd::impl::get_view_autograd_meta(traced);
+  return meta->get_creation_meta() == torch::autograd::CreationMeta::IN_CUSTOM_FUNCTION;
+}
+
 /// Whether calling the view operators again on `base` gives this tensor its history.
 bool is_history_of_views(const at::Tensor& traced, const at::Tensor& base) {
   if (!traced.requires_grad()) return true;
-  if (!traced.is_view() || !base.defined()) return false;
-  const bool is_view_itself = !base.is_inference() && base.is_view();
-  if (!traced._base().is_same(is_view_itself ? base._base() : base)) return false;
-  const auto* meta = torch::autograd::impl::get_view_autograd_meta(traced);
-  return meta->get_creation_meta() != torch::autograd::CreationMeta::IN_CUSTOM_FUNCTION;
+  return is_tracked_view(traced, base) && !is_custom_view(traced, base);
 }
 
 }  // namespace
 
 ResultSorter::ResultSorter(Tracer& tracer, const std::vector<at::Tensor>& results)
-    : facts_(results.size()) {
+    : tracer_(tracer), num_results_(results.size()) {
   for (const at::Tensor& result : results) {
     const bool is_real = result.defined() && !is_traced(result);
     traced_.push_back(is_real ? tracer.lift(result) : result);
   }
-  std::unordered_map<const void*, size_t> inputs, seen;
-  std::unordered_map<const void*, std::vector<size_t>> lifted_storages;
-  for (size_t i = 0; i < tracer.lifted().size(); ++i) {
-    const at::Tensor& wrapper = tracer.lifted()[i].wrapper;
-    inputs.emplace(wrapper.unsafeGetTensorImpl(), i);
-    lifted_storages[storage_of(wrapper)].push_back(i);
-  }
-  std::map<size_t, std::vector<size_t>> groups;  // by the first of each
-  std::unordered_map<const void*, size_t> group_of;
+  find_inputs();
+  facts_.resize(traced_.size());
   for (size_t i = 0; i < traced_.size(); ++i) {
-    const at::Tensor& traced = traced_[i];
-    if (!traced.defined()) continue;
-    describe(i);
-    const auto same = seen.emplace(traced.unsafeGetTensorImpl(), i);
-    const auto input = inputs.find(traced.unsafeGetTensorImpl());
-    if (input != inputs.end()) {
-      facts_[i].kind = Kind::Input;
-      facts_[i].base = static_cast<int32_t>(input->second);
-    } else if (!same.second) {
-      facts_[i].kind = Kind::Result;
-      facts_[i].base = static_cast<int32_t>(same.first->second);
-    } else if (auto lifted = lifted_storages.find(storage_of(traced));
-               lifted != lifted_storages.end()) {
-      const size_t position = viewed_among(tracer, lifted->second, facts_[i].value);
-      const at::Tensor& wrapper = tracer.lifted()[position].wrapper;
-      facts_[i].root = current_value(wrapper);
-      make_view(i, Kind::ViewOfInput, static_cast<int32_t>(position), wrapper);
-    } else {
-      groups[group_of.emplace(storage_of(traced), i).first->second].push_back(i);
-    }
+    if (traced_[i].defined()) sort(i);
   }
-  for (const auto& [first, group] : groups) sort_group(group);
+  for (const auto& [first, group] : groups_) sort_group(group);
+}
+
+void ResultSorter::find_inputs() {
+  for (size_t i = 0; i < tracer_.lifted().size(); ++i) {
+    const Lifted& lifted = tracer_.lifted()[i];
+    inputs_.emplace(lifted.wrapper.unsafeGetTensorImpl(), i);
+    memories_[lifted.memory._unsafe_get_target()].push_back(i);
+    if (!has_other_memory(lifted)) continue;
+    reset_.push_back(i);
+    traced_.push_back(lifted.wrapper);
+  }
+}
+
+void ResultSorter::sort(size_t i) {
+  describe(i);
+  if (find_input(i)) return;
+  if (!is_memory(i) && was_set(traced_[i])) {
+    throw Unsupported("trace", facts_[i].value->meta.str() +
+                                   ": the function returns a tensor that set_() gave other memory. "
+                                   "Return what it was set to.");
+  }
+  if (find_viewed_input(i)) return;
+  groups_[group_of_.emplace(storage_of(traced_[i]), i).first->second].push_back(i);
+}
+
+/// Whether the result is an input, or an earlier result.
+bool ResultSorter::find_input(size_t i) {
+  if (is_memory(i)) return false;
+  const auto same = seen_.emplace(traced_[i].unsafeGetTensorImpl(), i);
+  const auto input = inputs_.find(traced_[i].unsafeGetTensorImpl());
+  if (input != inputs_.end()) {
+    facts_[i].kind = Kind::Input;
+    facts_[i].base = static_cast<int32_t>(input->second);
+  } else if (!same.second) {
+    facts_[i].kind = Kind::Result;
+    facts_[i].base = static_cast<int32_t>(same.first->second);
+  }
+  return facts_[i].kind != Kind::Fresh;
+}
+
+/// Whether the result has the memory of an input, by which the caller can find it.
+bool ResultSorter::find_viewed_input(size_t i) {
+  const at::Tensor& traced = traced_[i];
+  size_t position = 0;
+  const bool is_view = !is_memory(i) && !traced.is_inference() && traced.is_view();
+  const auto viewed = is_view ? inputs_.find(traced._base().unsafeGetTensorImpl()) : inputs_.end();
+  const auto memory = memories_.find(storage_of(traced));
+  if (viewed != inputs_.end() && has_other_memory(tracer_.lifted()[viewed->second])) {
+    position = viewed->second;
+  } else if (memory != memories_.end()) {
+    position = viewed_among(tracer_, memory->second, facts_[i].value);
+    if (has_other_memory(tracer_.lifted()[position])) {
+      throw Unsupported("trace",
+                        "set_: what the function returns, or sets a tensor to, is a view of memory "
+                        "that a tensor from outside had before set_(). Return a clone.");
+    }
+  } else {
+    return false;
+  }
+  const at::Tensor& wrapper = tracer_.lifted()[position].wrapper;
+  facts_[i].root = current_value(wrapper);
+  make_view(i, Kind::ViewOfInput, static_cast<int32_t>(position), wrapper);
+  return true;
 }
 
 void ResultSorter::describe(size_t i) {
@@ -122,7 +176,8 @@ void ResultSorter::sort_group(const std::vector<size_t>& group) {
 /// Several results share memory. One of them may be all of it.
 bool ResultSorter::find_base_among(const std::vector<size_t>& group) {
   for (size_t base : group) {
-    if (facts_[base].value != facts_[base].root || traced_[base].is_view()) continue;
+    if (is_memory(base) || facts_[base].value != facts_[base].root || traced_[base].is_view())
+      continue;
     for (size_t i : group) {
       if (i != base) {
         make_view(i, Kind::ViewOfResult, static_cast<int32_t>(base), traced_[base]);
@@ -136,7 +191,7 @@ bool ResultSorter::find_base_among(const std::vector<size_t>& group) {
 int32_t ResultSorter::add_base(const std::vector<size_t>& group, Value* root) {
   Base base{{}, root};
   for (size_t i : group) {
-    if (traced_[i].is_view()) base.tensor = traced_[i]._base();
+    if (!is_memory(i) && traced_[i].is_view()) base.tensor = traced_[i]._base();
     if (base.tensor.defined()) break;
   }
   if (base.tensor.defined()) at::functionalization::impl::sync(base.tensor);
@@ -145,7 +200,12 @@ int32_t ResultSorter::add_base(const std::vector<size_t>& group, Value* root) {
 }
 
 void ResultSorter::make_view(size_t i, Kind kind, int32_t base, const at::Tensor& base_tensor) {
-  if (!is_history_of_views(traced_[i], base_tensor)) return;
+  const bool is_replayable = is_memory(i) || is_history_of_views(traced_[i], base_tensor);
+  if (!is_replayable && kind == Kind::ViewOfInput && is_custom_view(traced_[i], base_tensor)) {
+    kind = Kind::CustomView;
+  } else if (!is_replayable) {
+    return;
+  }
   facts_[i].kind = kind;
   facts_[i].base = base;
 }

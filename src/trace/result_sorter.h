@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <unordered_map>
 #include <vector>
 
@@ -20,23 +21,38 @@ class ResultSorter {
 
   ResultSorter(Tracer& tracer, const std::vector<at::Tensor>& results);
 
-  /// One for each result. For kinds that name an input, `base` is its position among
-  /// Tracer::lifted().
+  /// One for each result, then one for each of reset(): what its memory is now. For kinds that name
+  /// an input, `base` is its position among Tracer::lifted().
   const std::vector<ResultFacts>& facts() const { return facts_; }
   const std::vector<Base>& bases() const { return bases_; }
+  /// The positions among Tracer::lifted() of tensors that have other memory now.
+  const std::vector<size_t>& reset() const { return reset_; }
   /// The traced tensor that stands for a result.
   const at::Tensor& traced(size_t result) const { return traced_[result]; }
 
  private:
   void describe(size_t i);
+  void sort(size_t i);
+  bool find_input(size_t i);
+  bool find_viewed_input(size_t i);
+  void find_inputs();
+  bool is_memory(size_t i) const { return i >= num_results_; }
   void sort_group(const std::vector<size_t>& group);
   bool find_base_among(const std::vector<size_t>& group);
   int32_t add_base(const std::vector<size_t>& group, Value* root);
   void make_view(size_t i, ResultFacts::Kind kind, int32_t base, const at::Tensor& base_tensor);
 
-  std::vector<at::Tensor> traced_;
+  Tracer& tracer_;
+  size_t num_results_;
+  std::vector<at::Tensor> traced_;  ///< the results, then what has other memory now
   std::vector<ResultFacts> facts_;
   std::vector<Base> bases_;
+  std::vector<size_t> reset_;
+  std::unordered_map<const void*, size_t> inputs_;  ///< by tensor
+  std::unordered_map<const void*, std::vector<size_t>> memories_;
+  std::unordered_map<const void*, size_t> seen_;
+  std::map<size_t, std::vector<size_t>> groups_;  ///< that share memory, by the first of each
+  std::unordered_map<const void*, size_t> group_of_;
 };
 
 }  // namespace ahead::tracing

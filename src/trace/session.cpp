@@ -1,8 +1,5 @@
 #include "trace/session.h"
 
-#include <ATen/EmptyTensor.h>
-#include <ATen/FunctionalTensorWrapper.h>
-#include <ATen/MemoryOverlap.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
@@ -12,7 +9,7 @@
 #include <unordered_set>
 
 #include "ahead/errors.h"
-#include "base/overlap.h"
+#include "trace/functional.h"
 #include "trace/guards.h"
 
 namespace ahead::tracing {
@@ -21,10 +18,6 @@ namespace {
 namespace functional = at::functionalization::impl;
 using torch::autograd::Edge;
 using torch::autograd::edge_list;
-
-at::FunctionalTensorWrapper& functional_wrapper(const at::Tensor& traced) {
-  return *functional::unsafeGetFunctionalWrapper(traced);
-}
 
 Value* value_of(const at::Tensor& traced) {
   functional::sync(traced);
@@ -101,14 +94,6 @@ std::vector<at::Tensor> run_engine(const edge_list& roots, const std::vector<at:
   }
 }
 
-/// Whether a tensor's memory is enough for the shape of another one.
-bool fits_storage(const at::Tensor& shape, const at::Tensor& tensor) {
-  const size_t needed =
-      at::detail::computeStorageNbytes(shape.sizes(), shape.strides(), shape.itemsize(),
-                                       static_cast<size_t>(shape.storage_offset()));
-  return needed <= tensor.storage().nbytes();
-}
-
 bool is_captured(Tracer& tracer, const Lifted& lifted) {
   return tracer.graph().inputs()[lifted.value->index()].slot.kind == Slot::Kind::Captured;
 }
@@ -139,6 +124,7 @@ Graph Session::run(const aot::FlatFunction& function, const std::vector<at::Tens
     at::AutoGradMode restore_grad_mode(at::GradMode::is_enabled());
     std::vector<at::Tensor> results = call(function, lift_inputs(inputs));
     tracer_.restore_histories();
+    find_new_accumulators();
     lift_results(results);
     add_mutated_inputs();
     (this->*add_results)(results);
@@ -202,67 +188,10 @@ void Session::add_output(const at::Tensor& tensor, Slot slot, bool has_tangent) 
   }
 }
 
-void Session::add_mutated_inputs() {
-  for (size_t i = 0; i < tracer_.lifted().size(); ++i) {
-    const Lifted& lifted = tracer_.lifted()[i];
-    at::FunctionalTensorWrapper& wrapper = functional_wrapper(lifted.wrapper);
-    check_geometry(lifted);
-    mutation_counts_.push_back(wrapper.mutation_counter());
-    if (!wrapper.has_data_mutation()) continue;
-    check_not_overlapping(lifted);
-    check_not_aliased(i);
-    const Slot slot{Slot::Kind::MutatedInput, static_cast<int32_t>(lifted.value->index())};
-    const bool has_tangent =
-        is_capture_ ? is_history_changed(lifted) : lifted.wrapper.requires_grad();
-    add_output(lifted.wrapper, slot, has_tangent);
-  }
-}
-
-/// A graph can only tell of new contents; a compiled function can give a tensor new sizes and
-/// strides too, but no other memory.
-void Session::check_geometry(const Lifted& lifted) {
-  at::FunctionalTensorWrapper& wrapper = functional_wrapper(lifted.wrapper);
-  const bool is_reshaped = wrapper.has_metadata_mutation();
-  const bool fits = !is_reshaped || fits_storage(lifted.wrapper, lifted.real);
-  if (!wrapper.was_storage_changed() && fits && (is_capture_ || !is_reshaped)) return;
-  throw Unsupported("trace",
-                    lifted.value->meta.str() +
-                        ": the function changes the shape or the storage of a tensor from outside "
-                        "(set_, resize_, transpose_ and the like). Work on a view instead.");
-}
-
-void Session::check_not_overlapping(const Lifted& mutated) {
-  if (at::has_internal_overlap(mutated.real) != at::MemOverlap::Yes) return;
-  throw Unsupported("trace", mutated.value->meta.str() +
-                                 ": the function writes to this tensor from outside, several "
-                                 "elements of which are the same memory. Clone it first.");
-}
-
-/// Two tensors from outside that share memory are traced as if they did not, which is only right as
-/// long as none of them is written to.
-void Session::check_not_aliased(size_t mutated) const {
-  const at::Tensor& real = tracer_.lifted()[mutated].real;
-  for (size_t i = 0; i < tracer_.lifted().size(); ++i) {
-    const at::Tensor& other = tracer_.lifted()[i].real;
-    if (i == mutated || !overlap(other, real)) continue;
-    throw AliasedWrite("trace", TensorMeta::of(real).str() +
-                                    ": the function writes to this tensor, and " +
-                                    TensorMeta::of(other).str() +
-                                    ", which it uses too, shares its memory. Pass one of them and "
-                                    "take the other as a view of it.");
-  }
-}
-
 void Session::add_results(const std::vector<at::Tensor>& results) {
   for (size_t i = 0; i < results.size(); ++i) {
     add_output(results[i], {Slot::Kind::Output, static_cast<int32_t>(i)});
   }
-}
-
-/// What was written under no_grad leaves a tensor with the history it had.
-bool Session::is_history_changed(const Lifted& lifted) const {
-  return lifted.wrapper.requires_grad() &&
-         torch::autograd::impl::gradient_edge(lifted.wrapper).function != lifted.node;
 }
 
 void Session::add_sorted_results(const std::vector<at::Tensor>& results) {
@@ -270,12 +199,17 @@ void Session::add_sorted_results(const std::vector<at::Tensor>& results) {
   const ResultSorter sorter(tracer_, results);
   describe_inputs();
   capture_.results = sorter.facts();
-  result_inputs_.resize(results.size());
-  for (size_t i = 0; i < results.size(); ++i) {
+  result_inputs_.resize(capture_.results.size());
+  using Kind = ResultFacts::Kind;
+  for (size_t i = 0; i < capture_.results.size(); ++i) {
     ResultFacts& facts = capture_.results[i];
-    if (facts.kind == ResultFacts::Kind::Input || facts.kind == ResultFacts::Kind::ViewOfInput) {
+    if (facts.kind == Kind::Input || facts.kind == Kind::ViewOfInput ||
+        facts.kind == Kind::CustomView) {
       result_inputs_[i] = tracer_.lifted()[static_cast<size_t>(facts.base)].value;
-    } else if (facts.kind == ResultFacts::Kind::Fresh) {
+    }
+    if (i >= results.size()) {
+      add_new_memory(facts, tracer_.lifted()[sorter.reset()[i - results.size()]].value, i);
+    } else if (facts.kind == Kind::Fresh || facts.kind == Kind::CustomView) {
       const bool is_new_leaf = facts.requires_grad && facts.is_leaf;
       if (is_new_leaf) returned_leaves_.insert(sorter.traced(i).unsafeGetTensorImpl());
       add_output(sorter.traced(i), {Slot::Kind::Output, static_cast<int32_t>(i)},
@@ -290,37 +224,6 @@ void Session::add_sorted_results(const std::vector<at::Tensor>& results) {
     } else {
       tracer_.graph().add_output(value, slot);
     }
-  }
-}
-
-void Session::describe_inputs() {
-  for (Lifted& lifted : tracer_.lifted()) {
-    InputFacts& facts = input_facts_[lifted.value];
-    at::FunctionalTensorWrapper& wrapper = functional_wrapper(lifted.wrapper);
-    const bool is_reshaped = wrapper.has_metadata_mutation();
-    if (is_reshaped) facts.new_geometry = TensorMeta::of(lifted.wrapper);
-    if (is_reshaped || wrapper.has_data_mutation()) {
-      const auto version =
-          static_cast<uint64_t>(lifted.wrapper.is_inference() ? 1 : lifted.wrapper._version());
-      facts.writes = version + tracer_.list_writes(lifted.wrapper);
-      facts.seen_by_autograd = is_history_changed(lifted);
-    }
-    note_requires_grad(lifted, facts);
-  }
-}
-
-void Session::note_requires_grad(Lifted& lifted, InputFacts& facts) {
-  const bool before = lifted.real.requires_grad(), after = lifted.wrapper.requires_grad();
-  if (before == after || (after && facts.seen_by_autograd)) return;
-  if (!lifted.wrapper.is_leaf() || !lifted.real.is_leaf()) {
-    throw Unsupported("trace", TensorMeta::of(lifted.real).str() +
-                                   ": the function cuts the history of this tensor from outside. "
-                                   "Call detach_() outside.");
-  }
-  facts.new_requires_grad = after;
-  if (after && joint_) {
-    lifted.link = GradLink::OwnLeaf;
-    lifted.node = torch::autograd::impl::grad_accumulator(lifted.wrapper);
   }
 }
 
@@ -344,6 +247,11 @@ void Session::number_inputs(const std::vector<at::Tensor>& inputs) {
     if (result_inputs_[i] == nullptr) continue;
     capture_.results[i].base = static_cast<int32_t>(result_inputs_[i]->index());
   }
+  for (InputFacts& facts : capture_.inputs) {
+    if (facts.new_memory)
+      facts.new_memory->facts = capture_.results[static_cast<size_t>(facts.new_memory->index)];
+  }
+  capture_.results.resize(capture_.results.size() - reset_inputs_.size());
 }
 
 void Session::add_gradients() {
@@ -418,6 +326,7 @@ void Session::lift_unseen_leaves(const edge_list& roots) {
         tracer_.lift(leaf->variable);
       }
     }
+    check_accumulator(*node);
     if (is_opaque(*node)) capture_.opaque_gradient = node->name();
     if (!node->next_edges().empty() && node->sequence_nr() < tracer_.first_sequence()) {
       throw Unsupported("trace", node->name() +
@@ -494,9 +403,12 @@ void Session::drop_unused_captures() {
   for (size_t i = graph.inputs().size(); i-- > 0;) {
     const Graph::Input& input = graph.inputs()[i];
     if (input.slot.kind != Slot::Kind::Captured || input.value->is_used()) continue;
-    const bool is_result = std::find(result_inputs_.begin(), result_inputs_.end(), input.value) !=
-                           result_inputs_.end();
-    if (!is_result && named.count(static_cast<int32_t>(i)) == 0) graph.erase_input(i);
+    const auto is_in = [&](const std::vector<const Value*>& inputs) {
+      return std::find(inputs.begin(), inputs.end(), input.value) != inputs.end();
+    };
+    if (!is_in(result_inputs_) && !is_in(reset_inputs_) &&
+        named.count(static_cast<int32_t>(i)) == 0)
+      graph.erase_input(i);
   }
 }
 

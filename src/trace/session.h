@@ -31,12 +31,16 @@ class Session {
             AddResults add_results);
   bool is_history_changed(const Lifted& lifted) const;
   void check_geometry(const Lifted& lifted);
+  bool can_be_set(const Lifted& lifted) const;
   void describe_inputs();
   void note_requires_grad(Lifted& lifted, InputFacts& facts);
+  void add_new_memory(const ResultFacts& facts, const Value* input, size_t index);
   void add_sorted_results(const std::vector<at::Tensor>& results);
   void number_inputs(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> lift_inputs(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> call(const aot::FlatFunction& function, std::vector<at::Tensor> inputs);
+  void find_new_accumulators();
+  void check_accumulator(const torch::autograd::Node& node) const;
   void lift_results(const std::vector<at::Tensor>& results);
   void add_mutated_inputs();
   static void check_not_overlapping(const Lifted& mutated);
@@ -60,11 +64,14 @@ class Session {
   /// The forward outputs that have a gradient, with their positions among the graph's outputs.
   std::vector<std::pair<at::Tensor, int32_t>> differentiable_;
   std::vector<uint64_t> mutation_counts_;
+  /// What leaves had before set_() or resize_().
+  std::vector<NodePtr> old_accumulators_;
   /// What capture finds out. Inputs are known by their values, since their positions may change.
   Capture capture_;
   std::unordered_map<const Value*, InputFacts> input_facts_;
   std::unordered_map<const Value*, const Value*> grad_inputs_;
   std::vector<const Value*> result_inputs_;
+  std::vector<const Value*> reset_inputs_;
   /// Results that are leaves made inside.
   std::unordered_set<const c10::TensorImpl*> returned_leaves_;
 };

@@ -29,6 +29,9 @@ struct Lifted {
   at::Tensor real;
   at::Tensor wrapper;   ///< functional, fake; what user code computes with
   at::Tensor contents;  ///< fake: what the wrapper held at first
+  /// The memory of the wrapper at first, which set_() may change. Not held, since resize_() must
+  /// know whether somebody else has it; but no other memory will be at the same address.
+  c10::weak_intrusive_ptr<c10::StorageImpl> memory{c10::intrusive_ptr<c10::StorageImpl>()};
   Value* value = nullptr;
   GradLink link = GradLink::None;
   NodePtr node;              ///< the accumulator or boundary; keeps it alive
@@ -38,6 +41,12 @@ struct Lifted {
   bool is_reached = false;            ///< by the function itself, whether or not it is an argument
   bool storage_is_addressed = false;  ///< by as_strided: the wrapper keeps its place in memory
 };
+
+/// Whether set_() or resize_() gave this tensor from outside other memory.
+inline bool has_other_memory(const Lifted& lifted) {
+  return lifted.wrapper.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() !=
+         lifted.memory._unsafe_get_target();
+}
 
 /// One run of the user's code, being written down as a graph.
 ///

@@ -22,7 +22,7 @@ TEST(AotMetadataMutation, test_input_mutation_metadata2) {
       {at::randn({3, 4})});
 }
 
-TEST(AotMetadataMutation, DISABLED_test_input_data_and_metadata_mutation) {
+TEST(AotMetadataMutation, test_input_data_and_metadata_mutation) {
   expect_with_and_without_grad(
       [](const Tensors& in) -> Tensors {
         in[0].t_();

@@ -3,7 +3,7 @@
 namespace ahead::conformance {
 namespace {
 
-TEST(AotSetAndResize, DISABLED_test_set__and_data_mutation_good) {
+TEST(AotSetAndResize, test_set__and_data_mutation_good) {
   expect_compiled_like_eager(
       [](const Tensors& in) -> Tensors {
         {
@@ -32,7 +32,7 @@ TEST(AotSetAndResize, test_set__and_data_mutation_bad) {
   EXPECT_NE(error.find("set_"), std::string::npos) << error;
 }
 
-TEST(AotSetAndResize, DISABLED_test_set__not_allowed) {
+TEST(AotSetAndResize, test_set__not_allowed) {
   // Upstream refuses; eager runs it.
   expect_compiled_like_eager(
       [](const Tensors& in) -> Tensors {
@@ -46,7 +46,7 @@ TEST(AotSetAndResize, DISABLED_test_set__not_allowed) {
       {at::randn({3, 3}), at::randn({3, 3})});
 }
 
-TEST(AotSetAndResize, DISABLED_test_input_mutation_set__nop) {
+TEST(AotSetAndResize, test_input_mutation_set__nop) {
   expect_compiled_like_eager(
       [](const Tensors& in) -> Tensors {
         const at::Tensor before = in[0].view({-1}).detach();
@@ -55,6 +55,59 @@ TEST(AotSetAndResize, DISABLED_test_input_mutation_set__nop) {
         return {in[0] + in[1].reshape({-1})};
       },
       {at::randn({4}), at::randn({2, 2})});
+}
+
+TEST(AotSetAndResize, ResultsThatWereSetToAnArgument) {
+  // They share its memory, but neither its base nor its version.
+  const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
+    const at::Tensor fresh = in[0] * 2;
+    fresh.set_(in[1]);
+    return {fresh, in[0] + 1};
+  };
+  const Tensors inputs = {at::randn({4}), at::randn({2, 2})};
+  EXPECT_THROW(compiled_once(f, inputs), Unsupported);
+  const Tensors results = compile(f)(inputs);
+  EXPECT_TRUE(results[0].is_alias_of(inputs[1]));
+  EXPECT_EQ(results[0]._version(), 1);
+  EXPECT_TRUE(at::equal(results[1], inputs[0] + 1));
+}
+
+TEST(AotSetAndResize, SetToSomethingNew) {
+  // The argument, a view of it and the tensor it was set to share memory afterwards.
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor fresh = in[1].sin();
+        in[0].set_(fresh);
+        in[0].mul_(2);
+        return {in[0].view({-1}), fresh, in[0] + in[1]};
+      },
+      {at::randn({3}), at::randn({2, 2})});
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        in[0].set_(in[1] * 2);
+        return {in[1].cos()};
+      },
+      {at::randn({3}), at::randn({2, 2})});
+}
+
+TEST(AotSetAndResize, GradientsOfALeafBeforeAndAfterSet) {
+  // Two accumulators would have a part each, so this runs eagerly.
+  const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
+    const at::Tensor before = in[0] * 2;
+    {
+      at::NoGradGuard no_grad;
+      in[0].set_(in[1]);
+    }
+    return {before.sum() + (in[0] * in[1]).sum()};
+  };
+  auto compiled = compile(f);
+  for (int call = 0; call < 2; ++call) {
+    const Tensors eager = {leaf({3}), leaf({3})}, own = with_grad(eager);
+    f(eager)[0].backward();
+    compiled(own)[0].backward();
+    for (size_t i = 0; i < 2; ++i) EXPECT_EQ(tensor_difference(eager[i].grad(), own[i].grad()), "");
+  }
+  EXPECT_EQ(compiled.stats().eager_calls, 2u);
 }
 
 TEST(AotSetAndResize, test_input_mutation_storage_resize_up) {

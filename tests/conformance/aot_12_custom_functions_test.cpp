@@ -62,7 +62,7 @@ TEST(AotCustomFunctions, test_input_output_aliase_custom_autograd_function) {
 }
 
 // The output of such a function is a view of its argument; here it only shares its memory.
-TEST(AotCustomFunctions, DISABLED_CustomViewsHaveTheBaseOfTheirArgument) {
+TEST(AotCustomFunctions, CustomViewsHaveTheBaseOfTheirArgument) {
   expect_compiled_like_eager(
       [](const Tensors& in) -> Tensors { return {HalveGradient::apply(in[0])}; }, {leaf({2, 2})},
       {.write_to_outputs = false});
