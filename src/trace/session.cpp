@@ -279,8 +279,19 @@ void Session::add_gradients() {
   if (targets.empty()) return check_no_inner_history(roots);
   std::vector<at::Tensor> gradients(targets.size());
   if (!roots.empty()) gradients = run_engine(roots, tangents, targets);
+  check_tangents_kept(tangents);
   for (size_t i = 0; i < gradients.size(); ++i) {
     add_output(gradients[i], {Slot::Kind::GradOf, positions[i]});
+  }
+}
+
+/// The caller may hold the tensor that a tangent is.
+void Session::check_tangents_kept(const std::vector<at::Tensor>& tangents) {
+  for (const at::Tensor& tangent : tangents) {
+    if (!functional_wrapper(tangent).has_data_mutation()) continue;
+    throw Unsupported("trace", TensorMeta::of(tangent).str() +
+                                   ": the backward (a hook or a custom function) writes to the "
+                                   "gradient of a result. Write to a clone of it.");
   }
 }
 

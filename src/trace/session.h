@@ -47,6 +47,7 @@ class Session {
   void check_not_aliased(size_t mutated) const;
   void add_results(const std::vector<at::Tensor>& results);
   void add_gradients();
+  static void check_tangents_kept(const std::vector<at::Tensor>& tangents);
   void check_no_inner_history(const torch::autograd::edge_list& roots) const;
   void cut_boundaries();
   void add_accumulated_grads();

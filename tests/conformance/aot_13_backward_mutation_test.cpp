@@ -79,6 +79,19 @@ TEST(AotBackwardMutation, test_backward_mutation_on_grad_out) {
   expect_compiled_like_eager(f, {leaf({3}), leaf({3})});
 }
 
+TEST(AotBackwardMutation, WritesToTheTangentOfAResult) {
+  // In eager it is the caller's own tensor that is written to.
+  const auto f = [](const at::Tensor& x) { return WriteToTangent::apply(x); };
+  auto compiled = compile(f);
+  for (int call = 0; call < 2; ++call) {
+    const at::Tensor x = leaf({3}), tangent = at::ones({3}), eager_tangent = at::ones({3});
+    const Tensors expected = torch::autograd::grad({f(x)}, {x}, {eager_tangent});
+    const Tensors actual = torch::autograd::grad({compiled(x)}, {x}, {tangent});
+    EXPECT_EQ(tensor_difference(expected[0], actual[0]), "");
+    EXPECT_EQ(tensor_difference(eager_tangent, tangent), "");
+  }
+}
+
 TEST(AotBackwardMutation, test_backward_mutation_forward_inputs) {
   const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
     in[2].mul_(3);
