@@ -1,5 +1,6 @@
 #include "compile/pipeline.h"
 
+#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -177,6 +178,46 @@ void compile_training(runtime::CallPlan& plan, const Graph& graph, const std::st
   if (!options.lazy_backward) plan.backward->compile();
 }
 
+/// Autocast as it is now. A graph cannot switch it, so a function that leaves it otherwise cannot
+/// be compiled; whatever happens, it is put back.
+class AutocastKeeper {
+ public:
+  ~AutocastKeeper() {
+    for (const Setting& setting : before_) {
+      at::autocast::set_autocast_enabled(setting.device, setting.enabled);
+      at::autocast::set_autocast_dtype(setting.device, setting.dtype);
+    }
+    at::autocast::set_autocast_cache_enabled(cache_before_);
+  }
+
+  void check_unchanged() const {
+    if (read() == before_ && at::autocast::is_autocast_cache_enabled() == cache_before_) return;
+    throw Unsupported("compile",
+                      "autocast: the function leaves it in another state than it found it. Switch "
+                      "it outside, or with a guard inside.");
+  }
+
+ private:
+  struct Setting {
+    at::DeviceType device;
+    bool enabled;
+    at::ScalarType dtype;
+    bool operator==(const Setting&) const = default;
+  };
+
+  static std::vector<Setting> read() {
+    std::vector<Setting> settings;
+    for (const at::DeviceType device : {at::kCPU, at::kCUDA}) {
+      settings.push_back({device, at::autocast::is_autocast_enabled(device),
+                          at::autocast::get_autocast_dtype(device)});
+    }
+    return settings;
+  }
+
+  const std::vector<Setting> before_ = read();
+  const bool cache_before_ = at::autocast::is_autocast_cache_enabled();
+};
+
 /// A captured function, the plan for calling it, and whether its arguments had to be merged.
 struct Captured {
   Capture capture;
@@ -190,6 +231,7 @@ Captured capture_function(const aot::FlatFunction& function,
                           const std::vector<at::Tensor>& inputs) {
   constexpr bool joint = true;  // even where grad mode is off: the function may switch it on
   Captured result;
+  const AutocastKeeper autocast;
   try {
     result.capture = tracing::capture(function, inputs, {}, joint);
     result.plan = plan_call(result.capture);
@@ -200,6 +242,7 @@ Captured capture_function(const aot::FlatFunction& function,
     result.is_merged = true;
     merged.adapt(result.plan);
   }
+  autocast.check_unchanged();
   if (result.capture.grad_mode_after == at::GradMode::is_enabled())
     result.plan.grad_mode_after.reset();
   return result;

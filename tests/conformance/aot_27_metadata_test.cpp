@@ -1,3 +1,5 @@
+#include <ATen/autocast_mode.h>
+
 #include <set>
 
 #include "conformance/aot_support.h"
@@ -34,6 +36,21 @@ TEST(AotNodeMetadata, test_aot_sequence_nr) {
   };
   EXPECT_EQ(sequence_of("aten.convolution"), sequence_of("aten.convolution_backward"));
   EXPECT_EQ(sequence_of("aten.relu"), sequence_of("aten.threshold_backward"));
+}
+
+TEST(AotMetadata, FunctionsThatSwitchAutocastRunEagerly) {
+  const auto f = [](const at::Tensor& x) {
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    return x.mm(x);
+  };
+  auto compiled = compile(f);
+  for (int call = 0; call < 3; ++call) {
+    EXPECT_EQ(compiled(at::randn({3, 3})).scalar_type(), at::kBFloat16);
+    EXPECT_TRUE(at::autocast::is_autocast_enabled(at::kCPU));
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+  }
+  EXPECT_THROW(compile(f, {.fullgraph = true})(at::randn({3, 3})), Unsupported);
+  EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
 }
 
 }  // namespace
