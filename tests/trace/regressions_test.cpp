@@ -273,12 +273,17 @@ TEST(TraceRegressions, GradientsThroughViewsOfTensorsWrittenLater) {
   });
 }
 
-TEST(TraceRegressions, RefusesToWriteToPartsOfExpandedTensors) {
-  const auto function = [](const Tensors& in) -> Tensors {
-    in[0].expand({3}).select(0, 1).fill_(1);
-    return {};
-  };
-  EXPECT_THROW(ahead::trace(function, {at::zeros({1})}), ahead::Unsupported);
+TEST(TraceRegressions, WritesToPartsOfExpandedTensors) {
+  expect_like_eager([] {
+    const auto function = [](const Tensors& in) -> Tensors {
+      const Tensor expanded = in[0].expand({3, 2});
+      expanded.select(0, 1).mul_(in[1]);
+      return {expanded * 2, in[0] + 1};
+    };
+    const Tensor leaf = at::full({1, 2}, 3.0).requires_grad_();
+    const Tensor factor = at::full({2}, 5.0).requires_grad_();
+    return Scene{function, {as_non_leaf(leaf), factor}, {}, {leaf, factor}};
+  });
 }
 
 TEST(TraceRegressions, GradientByArgumentThatIsCapturedToo) {
