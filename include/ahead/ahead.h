@@ -4,6 +4,7 @@
 
 #include "ahead/aot.h"
 #include "ahead/backend.h"
+#include "ahead/budget.h"
 #include "ahead/compile.h"
 #include "ahead/compiled_autograd.h"
 #include "ahead/errors.h"
