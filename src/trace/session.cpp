@@ -173,9 +173,11 @@ void Session::lift_results(const std::vector<at::Tensor>& results) {
 }
 
 void Session::add_output(const at::Tensor& tensor, Slot slot) {
+  const bool is_real = tensor.defined() && !is_traced(tensor);
+  const at::Tensor& traced = is_real ? tracer_.lift(tensor) : tensor;
   const bool has_tangent =
-      tracer_.phase() == Phase::Forward && tensor.defined() && tensor.requires_grad();
-  add_output(tensor, slot, has_tangent);
+      tracer_.phase() == Phase::Forward && traced.defined() && traced.requires_grad();
+  add_output(traced, slot, has_tangent);
 }
 
 void Session::add_output(const at::Tensor& tensor, Slot slot, bool has_tangent) {

@@ -331,3 +331,18 @@ TEST(TraceRegressions, OperatorRegisteredWhereAnotherWas) {
   EXPECT_NE(first.find("ahead_reuse.one"), std::string::npos) << first;
   EXPECT_NE(second.find("ahead_reuse.two"), std::string::npos) << second;
 }
+
+TEST(TraceRegressions, CapturedTensorThatGetsAGradientAndIsReturned) {
+  const Tensor captured = at::randn({2});
+  const auto function = [&](const Tensors& in) -> Tensors {
+    captured.add_(in[0], 2);
+    return {captured};
+  };
+  const ahead::JointGraph graph =
+      ahead::trace_joint(function, Tensors{at::randn({2}).set_requires_grad(true)});
+  size_t tangents = 0;
+  for (const ahead::Graph::Input& input : graph.inputs()) {
+    tangents += input.slot.kind == ahead::Slot::Kind::Tangent ? 1 : 0;
+  }
+  EXPECT_EQ(tangents, 2u) << "one of what was written, one of what was returned";
+}
