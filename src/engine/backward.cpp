@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/functions/tensor.h>
 
 #include <algorithm>
+#include <cstring>
 
 namespace ahead::engine {
 namespace {
@@ -15,11 +16,26 @@ namespace {
 using torch::autograd::GraphTask;
 using torch::autograd::InputMetadata;
 using torch::autograd::Node;
+using torch::dynamo::autograd::CompiledNodeArgs;
+using torch::dynamo::autograd::NodeCall;
 using torch::dynamo::autograd::SizeInput;
 
-/// Marks the end of each node's key. LibTorch tells the size of a key modulo 65536 only, so a node
-/// with a larger one would go unnoticed.
-constexpr uint64_t kEndOfNode = 0x9e3779b97f4a7c15;
+/// Marks the end of a node's constants. LibTorch tells their size modulo 65536 only, so more of
+/// them would go unnoticed.
+constexpr uint64_t kEndOfConstants = 0x9e3779b97f4a7c15;
+
+size_t slot_of(const Node* node) {
+  return (reinterpret_cast<uintptr_t>(node) >> 4) * kEndOfConstants >> 20;
+}
+
+/// What the key says of an input of a step, and of a tensor that it holds.
+struct PlaceKey {
+  uint8_t dims, dtype, grad_dtype, layout, device_type, device_index, is_subclass, is_known;
+};
+struct InputKey {
+  uint64_t keys;
+  uint64_t dims_and_flags;
+};
 
 bool has_hooks(Node& node) {
   return !node.tensor_pre_hooks().empty() || !node.pre_hooks().empty() ||
@@ -52,18 +68,39 @@ bool is_on_other_stream(const InputMetadata& metadata) {
 
 }  // namespace
 
+void Backward::Found::clear() {
+  steps.clear();
+  targets.clear();
+  key.clear();
+  sizes.clear();
+  versions.clear();
+  known.clear();
+  ready.clear();
+}
+
+Backward::Found& Backward::spare() {
+  thread_local Found found;
+  return found;
+}
+
 Backward::Backward(const NodePtr& root, const GraphTask& task, const std::string* backend)
-    : task_(task), call_(SizeInput::STATIC), current_(0, root), args_(call_, current_) {
+    : task_(task), call_(SizeInput::STATIC) {
+  std::swap(found_, spare());
+  found_.clear();
   describe_surroundings(backend);
   know_nodes(root);
-  Known& first = meet(root.get());
-  ready_.push_back({root->sequence_nr(), static_cast<uint32_t>(&first - known_.data())});
-  while (!ready_.empty() && refusal_.empty()) {
-    std::pop_heap(ready_.begin(), ready_.end());
-    const uint32_t next = ready_.back().known;
-    ready_.pop_back();
-    add_step(known_[next]);
+  meet(root.get());
+  found_.ready.push_back({root->sequence_nr(), find(root.get()).number});
+  while (!found_.ready.empty() && refusal_.empty()) {
+    std::pop_heap(found_.ready.begin(), found_.ready.end());
+    const uint32_t next = found_.ready.back().known;
+    found_.ready.pop_back();
+    add_step(found_.known[next]);
   }
+}
+
+Backward::~Backward() {
+  std::swap(found_, spare());
 }
 
 const GraphTask::ExecInfo* Backward::wanted(const Node* node) const {
@@ -76,44 +113,48 @@ void Backward::refuse(std::string reason) {
   if (refusal_.empty()) refusal_ = std::move(reason);
 }
 
+template <class T>
+void Backward::put(const T& part_of_key) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  const auto* bytes = reinterpret_cast<const uint8_t*>(&part_of_key);
+  found_.key.insert(found_.key.end(), bytes, bytes + sizeof(T));
+}
+
 void Backward::describe_surroundings(const std::string* backend) {
-  args_.collect(reinterpret_cast<uint64_t>(backend));
+  put(backend);
   for (at::DeviceType device : {at::kCPU, at::kCUDA}) {
     const bool autocast = at::autocast::is_autocast_enabled(device);
-    args_.collect(autocast);
-    if (autocast) args_.collect(at::autocast::get_autocast_dtype(device));
+    put(autocast);
+    if (autocast) put(at::autocast::get_autocast_dtype(device));
   }
-  args_.collect(c10::get_default_dtype_as_scalartype());
-  args_.collect(at::globalContext().deterministicAlgorithms());
-  end_key();
+  put(c10::get_default_dtype_as_scalartype());
+  put(at::globalContext().deterministicAlgorithms());
 }
 
 void Backward::know_nodes(const NodePtr& root) {
   const size_t count = task_.dependencies_.size() + 1;
   size_t capacity = 16;
   while (capacity < 2 * count) capacity *= 2;
-  table_.assign(capacity, 0);
-  known_.reserve(count);
-  steps_.reserve(count);
-  targets_.reserve(2 * count);
-  sizes_.reserve(8 * count);
+  found_.table.assign(capacity, 0);
   for (const auto& [node, dependencies] : task_.dependencies_) insert(node, dependencies);
   if (task_.dependencies_.count(root.get()) == 0) insert(root.get(), 0);
 }
 
 void Backward::insert(Node* node, int32_t dependencies) {
-  known_.push_back({node, dependencies, kNowhere, true, true});
-  size_t at = (reinterpret_cast<uintptr_t>(node) >> 4) * kEndOfNode >> 20;
-  while (table_[at & (table_.size() - 1)] != 0) ++at;
-  table_[at & (table_.size() - 1)] = static_cast<uint32_t>(known_.size());
+  const auto number = static_cast<uint32_t>(found_.known.size());
+  found_.known.push_back({node, number, dependencies, kNowhere, true, true});
+  const size_t mask = found_.table.size() - 1;
+  size_t at = slot_of(node);
+  while (found_.table[at & mask] != 0) ++at;
+  found_.table[at & mask] = number + 1;
 }
 
 Backward::Known& Backward::find(Node* node) {
-  size_t at = (reinterpret_cast<uintptr_t>(node) >> 4) * kEndOfNode >> 20;
-  for (;; ++at) {
-    const uint32_t entry = table_[at & (table_.size() - 1)];
+  const size_t mask = found_.table.size() - 1;
+  for (size_t at = slot_of(node);; ++at) {
+    const uint32_t entry = found_.table[at & mask];
     TORCH_INTERNAL_ASSERT(entry != 0, "an edge leads to a node that the engine does not know");
-    if (known_[entry - 1].node == node) return known_[entry - 1];
+    if (found_.known[entry - 1].node == node) return found_.known[entry - 1];
   }
 }
 
@@ -129,29 +170,27 @@ Backward::Known& Backward::meet(Node* node) {
     known.is_wanted = is_known && info->second.should_execute();
     known.is_needed = is_known && info->second.needed_;
   }
-  describe_places(*node);
+  put(node->num_inputs());
+  for (uint32_t i = 0; i < node->num_inputs(); ++i) describe_place(node->input_metadata(i));
   return known;
 }
 
-void Backward::describe_places(Node& node) {
-  args_.collect(node.num_inputs());
-  for (uint32_t i = 0; i < node.num_inputs(); ++i) {
-    const InputMetadata& metadata = node.input_metadata(i);
-    if (!args_.cond(!metadata.was_default_constructed())) continue;
-    if (metadata.is_nested_tensor()) return refuse("a nested tensor takes part in it");
-    if (is_on_other_stream(metadata)) return refuse("it spans several streams");
-    args_.collect(metadata.device());
-    args_.collect(metadata.options().dtype());
-    args_.collect(metadata.layout());
-    args_.collect(metadata.is_tensor_subclass());
-    args_.collect(metadata.grad_dtype());
-    const c10::SymIntArrayRef shape = metadata.shape_as_dim_vector();
-    args_.collect(static_cast<uint8_t>(shape.size()));
-    for (const c10::SymInt& size : shape) sizes_.push_back(size.expect_int());
-  }
+void Backward::describe_place(const InputMetadata& metadata) {
+  if (metadata.was_default_constructed()) return put(PlaceKey{});
+  if (metadata.is_nested_tensor()) return refuse("a nested tensor takes part in it");
+  if (is_on_other_stream(metadata)) return refuse("it spans several streams");
+  const c10::SymIntArrayRef shape = metadata.shape_as_dim_vector();
+  const std::optional<at::ScalarType> grad_dtype = metadata.grad_dtype();
+  put(PlaceKey{
+      static_cast<uint8_t>(shape.size()),
+      static_cast<uint8_t>(metadata.options().dtype().toScalarType()),
+      static_cast<uint8_t>(grad_dtype.value_or(at::ScalarType::Undefined)),
+      static_cast<uint8_t>(metadata.layout()), static_cast<uint8_t>(metadata.device().type()),
+      static_cast<uint8_t>(metadata.device().index()), metadata.is_tensor_subclass(), true});
+  for (const c10::SymInt& size : shape) found_.sizes.push_back(size.expect_int());
 }
 
-Step::Kind Backward::kind_of(const Known& known) const {
+Step::Kind Backward::kind_of(const Known& known) {
   Node& node = *known.node;
   if (has_hooks(node)) return Step::Kind::Eager;
   if (!known.is_needed) return Step::Kind::Result;
@@ -163,26 +202,25 @@ void Backward::add_step(const Known& known) {
   Node& node = *known.node;
   Step step{};
   step.node = &node;
-  step.kind = steps_.empty() ? Step::Kind::Eager : kind_of(known);
+  step.kind = found_.steps.empty() ? Step::Kind::Eager : kind_of(known);
   step.first_place = static_cast<uint32_t>(known.first_place);
   step.num_places = node.num_inputs();
   describe_type(node);
-  args_.collect(step.first_place);
+  put(step.first_place);
   if (step.kind == Step::Kind::Traced && !collect_saved(step)) step.kind = Step::Kind::Eager;
-  args_.collect(static_cast<uint8_t>(step.kind));
+  put(step.kind);
   if (!task_.exec_info_.empty()) describe_captures(&node);
   if (known.is_needed) follow_edges(step);
-  end_key();
-  step.key_end = static_cast<uint32_t>(key_size_);
-  steps_.push_back(step);
+  step.key_end = static_cast<uint32_t>(found_.key.size());
+  found_.steps.push_back(step);
 }
 
 /// A CopySlices tells what the node inside it holds, but not which node that is.
 void Backward::describe_type(const Node& node) {
-  args_.collect(reinterpret_cast<uint64_t>(&typeid(node)));
+  put(&typeid(node));
   if (typeid(node) != typeid(torch::autograd::CopySlices)) return;
   const auto& inner = static_cast<const torch::autograd::CopySlices&>(node).fn;
-  if (args_.cond(inner != nullptr)) describe_type(*inner);
+  if (inner != nullptr) describe_type(*inner);
 }
 
 /// False: the node does not say, or must not yet be asked, what it holds. It is left to itself.
@@ -190,54 +228,70 @@ bool Backward::collect_saved(Step& step) {
   step.first_number = static_cast<uint32_t>(call_.lifted_ivalue_args.args.size());
   const size_t first_input = inputs().size();
   const size_t first_size = call_.all_size_inputs.size();
-  current_.node = step.node->getptr();
+  const bool is_known = collect_constants(*step.node) && collect_numbers(step.first_number);
+  for (size_t i = first_size; i < call_.all_size_inputs.size(); ++i) {
+    found_.sizes.push_back(call_.all_size_inputs[i].value);
+  }
+  return describe_inputs(first_input) && is_known;
+}
+
+bool Backward::collect_constants(Node& node) {
+  NodeCall current(0, node.getptr());
+  CompiledNodeArgs args(call_, current);
   try {
-    step.node->compiled_args(args_);
+    node.compiled_args(args);
   } catch (const std::exception&) {
-    describe_inputs(first_input);
     return false;
   }
-  for (size_t i = step.first_number; i < call_.lifted_ivalue_args.args.size(); ++i) {
+  args.collect(kEndOfConstants);
+  const auto constants = args.key();
+  const uint8_t* end = constants.key + constants.key_size;
+  if (constants.key_size < sizeof(kEndOfConstants) ||
+      std::memcmp(end - sizeof(kEndOfConstants), &kEndOfConstants, sizeof(kEndOfConstants)) != 0) {
+    return false;
+  }
+  found_.key.insert(found_.key.end(), constants.key, end);
+  return true;
+}
+
+bool Backward::collect_numbers(size_t first) {
+  for (size_t i = first; i < call_.lifted_ivalue_args.args.size(); ++i) {
     const c10::IValue& number = *call_.lifted_ivalue_args.args[i].actual_ptr;
-    if (args_.cond(number.isInt())) {
-      args_.collect(number.toInt());
-    } else if (args_.cond(number.isDouble())) {
-      args_.collect(number.toDouble());
-    } else {
-      describe_inputs(first_input);
-      return false;
-    }
+    if (!number.isInt() && !number.isDouble()) return false;
+    put(number.isInt());
+    if (number.isInt()) put(number.toInt());
+    if (number.isDouble()) put(number.toDouble());
   }
-  for (size_t i = first_size; i < call_.all_size_inputs.size(); ++i) {
-    sizes_.push_back(call_.all_size_inputs[i].value);
-  }
-  return describe_inputs(first_input);
+  return true;
 }
 
 bool Backward::describe_inputs(size_t first) {
   bool all_plain = true;
   for (size_t i = first; i < inputs().size(); ++i) {
     const at::Tensor& input = inputs()[i];
-    versions_.push_back(version_of(input));
-    args_.collect(input.key_set().raw_repr());
-    args_.collect(input.requires_grad());
-    args_.collect(input.unsafeGetTensorImpl()->is_wrapped_number());
-    all_plain = all_plain && is_plain(input);
-    if (!is_plain(input)) continue;
-    args_.collect(static_cast<uint8_t>(input.dim()));
-    for (int64_t size : input.sizes()) sizes_.push_back(size);
-    for (int64_t stride : input.strides()) sizes_.push_back(stride);
+    const bool is_one_plain = is_plain(input);
+    const bool is_number = input.unsafeGetTensorImpl()->is_wrapped_number();
+    all_plain = all_plain && is_one_plain;
+    found_.versions.push_back(version_of(input));
+    put(InputKey{input.key_set().raw_repr(), static_cast<uint64_t>(input.dim()) << 2 |
+                                                 (input.requires_grad() ? 2 : 0) |
+                                                 (is_number ? 1 : 0)});
+    if (!is_one_plain) continue;
+    found_.sizes.insert(found_.sizes.end(), input.sizes().begin(), input.sizes().end());
+    found_.sizes.insert(found_.sizes.end(), input.strides().begin(), input.strides().end());
   }
   return all_plain;
 }
 
 void Backward::describe_captures(const Node* node) {
   const GraphTask::ExecInfo* info = wanted(node);
-  if (!args_.cond(info != nullptr && info->captures_ != nullptr)) return;
-  args_.collect(info->captures_->size());
+  const bool is_captured = info != nullptr && info->captures_ != nullptr;
+  put(is_captured);
+  if (!is_captured) return;
+  put(info->captures_->size());
   for (const auto& capture : *info->captures_) {
-    args_.collect(capture.input_idx_);
-    args_.collect(capture.output_idx_);
+    put(capture.input_idx_);
+    put(capture.output_idx_);
     if (!capture.DO_NOT_USE_DEPRECATED_get_capture_hooks().empty()) {
       refuse("the engine has hooks on what it captures");
     }
@@ -245,7 +299,7 @@ void Backward::describe_captures(const Node* node) {
 }
 
 void Backward::follow_edges(Step& step) {
-  step.first_target = static_cast<uint32_t>(targets_.size());
+  step.first_target = static_cast<uint32_t>(found_.targets.size());
   step.num_targets = step.node->num_outputs();
   for (const torch::autograd::Edge& edge : step.node->next_edges()) {
     int32_t target = kNowhere;
@@ -254,21 +308,12 @@ void Backward::follow_edges(Step& step) {
       const bool is_ready = --next.remaining == 0;
       if (next.is_wanted) target = next.first_place + static_cast<int32_t>(edge.input_nr);
       if (next.is_wanted && is_ready) {
-        ready_.push_back({next.node->sequence_nr(), static_cast<uint32_t>(&next - known_.data())});
-        std::push_heap(ready_.begin(), ready_.end());
+        found_.ready.push_back({next.node->sequence_nr(), next.number});
+        std::push_heap(found_.ready.begin(), found_.ready.end());
       }
     }
-    targets_.push_back(target);
-    args_.collect(target);
-  }
-}
-
-void Backward::end_key() {
-  args_.collect(kEndOfNode);
-  const auto key = args_.key();
-  key_size_ += static_cast<uint16_t>(key.key_size - static_cast<uint16_t>(key_size_));
-  if (std::memcmp(key.key + key_size_ - sizeof(kEndOfNode), &kEndOfNode, sizeof(kEndOfNode)) != 0) {
-    refuse("a node holds too many constants");
+    found_.targets.push_back(target);
+    put(target);
   }
 }
 

@@ -21,11 +21,14 @@ class Backward {
   /// Walks the graph. What it finds is valid as long as the graph task is, and as long as none of
   /// its nodes has been released.
   Backward(const NodePtr& root, const torch::autograd::GraphTask& task, const std::string* backend);
+  ~Backward();
+  Backward(const Backward&) = delete;
+  Backward& operator=(const Backward&) = delete;
 
   const torch::autograd::GraphTask& task() const { return task_; }
-  const std::vector<Step>& steps() const { return steps_; }
+  const std::vector<Step>& steps() const { return found_.steps; }
   /// The place to which each edge leads, kNowhere for those not to be followed.
-  const std::vector<int32_t>& targets() const { return targets_; }
+  const std::vector<int32_t>& targets() const { return found_.targets; }
   size_t num_places() const { return num_places_; }
   /// What the engine wants to know of a node; null: it has to be run and that is all.
   const torch::autograd::GraphTask::ExecInfo* wanted(const torch::autograd::Node* node) const;
@@ -35,19 +38,21 @@ class Backward {
   const std::vector<at::Tensor>& inputs() const { return call_.tensor_args.inputs; }
   torch::dynamo::autograd::AutogradCompilerCall& call() { return call_; }
   /// Whether nobody wrote to this input since it was found.
-  bool is_unwritten(size_t input) const { return version_of(inputs()[input]) == versions_[input]; }
+  bool is_unwritten(size_t input) const {
+    return version_of(inputs()[input]) == found_.versions[input];
+  }
 
   /// Types, constants and edges of all nodes.
-  const uint8_t* key() const { return args_.key().key; }
-  size_t key_size() const { return key_size_; }
+  const std::vector<uint8_t>& key() const { return found_.key; }
   /// All sizes and strides that graphs depend on.
-  const std::vector<int64_t>& sizes() const { return sizes_; }
+  const std::vector<int64_t>& sizes() const { return found_.sizes; }
   /// Why this backward must run in the eager engine; empty: it need not.
   const std::string& refusal() const { return refusal_; }
 
  private:
   struct Known {
     torch::autograd::Node* node;
+    uint32_t number;    ///< its own position
     int32_t remaining;  ///< edges that lead here and were not walked yet
     int32_t first_place;
     bool is_wanted;
@@ -59,20 +64,40 @@ class Backward {
     bool operator<(const Ready& other) const { return sequence < other.sequence; }
   };
 
+  /// What the walk writes down. Memory is kept from one backward of a thread to the next: asking
+  /// for large pieces anew each time costs more than filling them.
+  struct Found {
+    std::vector<Step> steps;
+    std::vector<int32_t> targets;
+    std::vector<uint8_t> key;
+    std::vector<int64_t> sizes;
+    std::vector<uint32_t> versions;
+    /// Nodes by address: a table with open addressing of positions in `known`, plus one.
+    std::vector<uint32_t> table;
+    std::vector<Known> known;
+    std::vector<Ready> ready;
+
+    void clear();
+  };
+  static Found& spare();
+
+  template <class T>
+  void put(const T& part_of_key);
   void know_nodes(const NodePtr& root);
   Known& find(torch::autograd::Node* node);
   Known& meet(torch::autograd::Node* node);
   void insert(torch::autograd::Node* node, int32_t dependencies);
   void describe_surroundings(const std::string* backend);
-  void describe_places(torch::autograd::Node& node);
+  void describe_place(const torch::autograd::InputMetadata& metadata);
   void add_step(const Known& known);
-  Step::Kind kind_of(const Known& known) const;
+  static Step::Kind kind_of(const Known& known);
   void describe_type(const torch::autograd::Node& node);
   bool collect_saved(Step& step);
+  bool collect_constants(torch::autograd::Node& node);
+  bool collect_numbers(size_t first);
   bool describe_inputs(size_t first);
   void describe_captures(const torch::autograd::Node* node);
   void follow_edges(Step& step);
-  void end_key();
   static uint32_t version_of(const at::Tensor& tensor) {
     return tensor.is_inference() ? 0 : tensor._version();
   }
@@ -80,19 +105,9 @@ class Backward {
 
   const torch::autograd::GraphTask& task_;
   torch::dynamo::autograd::AutogradCompilerCall call_;
-  torch::dynamo::autograd::NodeCall current_;
-  torch::dynamo::autograd::CompiledNodeArgs args_;
-  size_t key_size_ = 0;
-  std::vector<int64_t> sizes_;
-  std::vector<uint32_t> versions_;
-  std::vector<Step> steps_;
-  std::vector<int32_t> targets_;
+  Found found_;
   size_t num_places_ = 0;
   std::string refusal_;
-  /// Nodes by address: a table with open addressing of positions in known_, plus one.
-  std::vector<uint32_t> table_;
-  std::vector<Known> known_;
-  std::vector<Ready> ready_;
 };
 
 }  // namespace ahead::engine

@@ -1,17 +1,11 @@
 #include "engine/cache.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace ahead::engine {
 namespace {
 
 constexpr size_t most_reasons = 256;
-
-bool has_key(const std::vector<uint8_t>& key, const Backward& backward) {
-  return key.size() == backward.key_size() &&
-         std::memcmp(key.data(), backward.key(), key.size()) == 0;
-}
 
 }  // namespace
 
@@ -24,7 +18,7 @@ std::shared_ptr<Program> Cache::find(const Backward& backward, std::string& reas
   std::lock_guard<std::mutex> lock(mutex_);
   const Entry* like = nullptr;
   for (size_t i = 0; i < entries_.size(); ++i) {
-    const bool same_key = has_key(entries_[i]->key, backward);
+    const bool same_key = entries_[i]->key == backward.key();
     if (same_key && entries_[i]->sizes == backward.sizes()) {
       std::rotate(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(i),
                   entries_.begin() + static_cast<std::ptrdiff_t>(i) + 1);
@@ -38,7 +32,7 @@ std::shared_ptr<Program> Cache::find(const Backward& backward, std::string& reas
 
 void Cache::add(const Backward& backward, std::shared_ptr<Program> program, int64_t limit) {
   auto entry = std::make_unique<Entry>();
-  entry->key.assign(backward.key(), backward.key() + backward.key_size());
+  entry->key = backward.key();
   entry->sizes = backward.sizes();
   for (const Step& step : backward.steps()) entry->key_ends.push_back(step.key_end);
   entry->program = std::move(program);
@@ -49,11 +43,10 @@ void Cache::add(const Backward& backward, std::shared_ptr<Program> program, int6
 }
 
 std::string Cache::difference(const Entry& entry, const Backward& backward) {
-  const size_t length = std::min(entry.key.size(), backward.key_size());
-  const uint8_t* end =
-      std::mismatch(backward.key(), backward.key() + length, entry.key.data()).first;
-  const auto same = static_cast<size_t>(end - backward.key());
-  if (same == entry.key.size() && same == backward.key_size()) {
+  const std::vector<uint8_t>&key = backward.key(), &other = entry.key;
+  const auto differ = std::mismatch(key.begin(), key.end(), other.begin(), other.end());
+  const auto same = static_cast<size_t>(differ.first - key.begin());
+  if (key == other) {
     size_t changed = 0;
     for (size_t i = 0; i < entry.sizes.size(); ++i)
       changed += entry.sizes[i] != backward.sizes()[i];

@@ -6,14 +6,12 @@
 #include <torch/csrc/autograd/functions/tensor.h>
 
 #include <algorithm>
-#include <typeindex>
-#include <unordered_map>
+#include <string>
 #include <unordered_set>
 
 #include "ahead/errors.h"
 #include "ahead/passes.h"
 #include "ahead/trace.h"
-#include "base/intern.h"
 #include "engine/node_calls.h"
 #include "engine/operators.h"
 #include "ops/node_facts.h"
@@ -32,13 +30,6 @@ using torch::dynamo::autograd::TraceState;
 PyObject* nobody() {
   static int something;
   return reinterpret_cast<PyObject*>(&something);
-}
-
-const std::string* name_of(const Node& node) {
-  thread_local std::unordered_map<std::type_index, const std::string*> names;
-  const std::string*& name = names[std::type_index(typeid(node))];
-  if (name == nullptr) name = intern(node.name());
-  return name;
 }
 
 /// Follows the walk with traced tensors in the places of real ones.
@@ -137,8 +128,8 @@ class PartTracer {
 
   void follow_step(tracing::Tracer& tracer) {
     const Step& s = step(current_);
-    const ahead::Node* last = tracer.graph().last();
     const size_t num_inputs = tracer.graph().inputs().size();
+    tracer.set_issuer(s.node->getptr());
     note_results(s);
     if (kinds_[current_] == Step::Kind::Accumulate) {
       at::Tensor gradient = std::move(places_[s.first_place]);
@@ -149,8 +140,6 @@ class PartTracer {
     if (tracer.graph().inputs().size() != num_inputs) {
       throw NotTraceable(current_, "it uses a tensor that it does not tell of");
     }
-    ahead::Node* node = last == nullptr ? tracer.graph().first() : last->next();
-    for (; node != nullptr; node = node->next()) node->provenance = name_of(*s.node);
   }
 
   void note_results(const Step& s) {
@@ -170,7 +159,7 @@ class PartTracer {
                                             "MaskedSelectBackward0", "MaskedFillBackward1"};
     if (typeid(node) == typeid(torch::autograd::CopySlices))
       return has_formula_of_its_own(*static_cast<const torch::autograd::CopySlices&>(node).fn);
-    return names->count(*name_of(node)) != 0;
+    return names->count(node.name()) != 0;
   }
 
   void call(const Step& s) {
@@ -206,9 +195,7 @@ class PartTracer {
     const NodeCall node_call(static_cast<uint32_t>(current_), s.node->getptr());
     SwapSavedVariables saved(backward_.call(), state_, nobody(), node_call);
     NodeCalls::clear_problem();
-    tracing::Tracer::current()->set_issuer(s.node);
     variable_list outputs = s.node->apply_with_saved(inputs, saved);
-    tracing::Tracer::current()->set_issuer(nullptr);
     NodeCalls::rethrow_problem();
     return outputs;
   }

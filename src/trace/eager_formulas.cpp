@@ -57,9 +57,9 @@ void check_fits_in_place(const torch::jit::Stack& stack) {
 
 }  // namespace
 
-bool follow_eager_formula(const TracedOp& op, torch::jit::Stack& stack) {
-  const torch::autograd::Node* node = Tracer::current()->issuer();
-  if (node == nullptr) return false;
+bool follow_eager_formula(const TracedOp& op, const Tracer& tracer, torch::jit::Stack& stack) {
+  const NodePtr node = tracer.issuer();
+  if (!node) return false;
   const Formula formula = formula_of(*node);
   if (formula == Formula::Extremum) return fill_at_extremum(op, stack);
   if (formula == Formula::Clamp && op.op->name() != "aten.mul.Tensor") check_fits_in_place(stack);

@@ -9,8 +9,10 @@
 /// follows eager.
 namespace ahead::tracing {
 
+class Tracer;
+
 /// If the call on the stack is part of such a formula, leaves on the stack what eager would compute
 /// in its place and returns true.
-bool follow_eager_formula(const TracedOp& op, torch::jit::Stack& stack);
+bool follow_eager_formula(const TracedOp& op, const Tracer& tracer, torch::jit::Stack& stack);
 
 }  // namespace ahead::tracing

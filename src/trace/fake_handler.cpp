@@ -99,7 +99,7 @@ void FakeHandler::refuse_if_data_dependent() const {
 
 /// Functionalisation undoes unfold with its gradient, which forgets what no window covers.
 void FakeHandler::refuse_write_through_unfold() const {
-  if (!op_.is_unfold_backward || torch::autograd::get_current_node()) return;
+  if (!op_.is_unfold_backward || tracer_->issuer()) return;
   throw Unsupported("trace",
                     "unfold: the function writes to windows of a tensor. Write to a clone of them "
                     "and copy it back.");

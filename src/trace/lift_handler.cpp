@@ -46,7 +46,7 @@ class LiftHandler {
     if (op_.mutates) find_written();
     if (op_.mutates) count_list_writes();
     if (op_.keeps_layout) remember_layouts();
-    if (!op_.is_in_formula || !follow_eager_formula(op_, stack_)) call();
+    if (!op_.is_in_formula || !follow_eager_formula(op_, *tracer_, stack_)) call();
     restore_layouts();
     return_originals();
     tracer_->keep_storages();

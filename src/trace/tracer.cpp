@@ -59,10 +59,6 @@ Tracer* Tracer::current() {
   return carried == nullptr ? nullptr : carried->tracer;
 }
 
-const torch::autograd::Node* Tracer::issuer() const {
-  return issuer_ != nullptr ? issuer_ : torch::autograd::get_current_node().get();
-}
-
 Node* Tracer::record(const Operator& op, std::vector<Argument> args) {
   Node* node = graph_.add_node(op, std::move(args));
   node->phase = phase_;
@@ -70,7 +66,7 @@ Node* Tracer::record(const Operator& op, std::vector<Argument> args) {
   if (autocast_) node->set(Tag::Autocast);
   // An operator's autograd node is made before the operator runs below autograd.
   uint64_t sequence = at::sequence_number::peek() - 1;
-  if (const torch::autograd::Node* from = issuer()) {
+  if (const NodePtr from = issuer()) {
     sequence = from->sequence_nr();
     node->provenance = node_name(*from);
   }
@@ -78,6 +74,10 @@ Node* Tracer::record(const Operator& op, std::vector<Argument> args) {
     node->sequence = static_cast<int64_t>(sequence - first_sequence_);
   }
   return node;
+}
+
+NodePtr Tracer::issuer() const {
+  return issuer_ ? issuer_ : torch::autograd::get_current_node();
 }
 
 void Tracer::watch(const at::Tensor& tensor, const Operator& op) {

@@ -113,10 +113,10 @@ class Tracer : public c10::intrusive_ptr_target {
   /// Adds a node in the current phase, with what is known of its surroundings.
   Node* record(const Operator& op, std::vector<Argument> args);
 
-  /// The autograd node whose formula is being traced; null if none is.
-  const torch::autograd::Node* issuer() const;
-  /// Names it where LibTorch does not know: a formula that is called without its node.
-  void set_issuer(const torch::autograd::Node* node) { issuer_ = node; }
+  /// The autograd node on whose behalf operators are called: the one that was set, or the one that
+  /// the engine is running; null: none.
+  NodePtr issuer() const;
+  void set_issuer(NodePtr node) { issuer_ = std::move(node); }
 
   /// Autograd nodes with a smaller sequence number were made before the trace began.
   uint64_t first_sequence() const { return first_sequence_; }
@@ -147,7 +147,7 @@ class Tracer : public c10::intrusive_ptr_target {
   bool autocast_ = false;
   const bool in_inference_mode_;
   const Operator* announced_in_place_ = nullptr;
-  const torch::autograd::Node* issuer_ = nullptr;
+  NodePtr issuer_;
   std::atomic<bool> closed_ = false;
   int32_t num_captured_ = 0;
   uint64_t first_sequence_;

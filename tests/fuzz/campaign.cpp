@@ -10,6 +10,7 @@
 
 #include "fuzz/compiled.h"
 #include "fuzz/draft.h"
+#include "fuzz/engine.h"
 #include "fuzz/shrink.h"
 
 namespace ahead::fuzz {
@@ -73,6 +74,10 @@ Mode traced_mode() {
 
 Mode compiled_mode() {
   return {Sharing::Often, check_compiled};
+}
+
+Mode engine_mode() {
+  return {Sharing::Seldom, check_engine};
 }
 
 void Campaign::run(uint64_t seed) {

@@ -21,6 +21,8 @@ struct Mode {
 Mode traced_mode();
 /// Compiles programs and calls them.
 Mode compiled_mode();
+/// Runs programs eagerly and their backwards with compiled autograd.
+Mode engine_mode();
 
 /// Checks one random program after the other and keeps count.
 class Campaign {

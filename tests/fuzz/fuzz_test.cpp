@@ -77,6 +77,10 @@ TEST_P(Fuzz, CompiledPrograms) {
   run(Campaign(compiled_mode()), 80, 0.25);
 }
 
+TEST_P(Fuzz, CompiledBackwards) {
+  run(Campaign(engine_mode()), 2000, 0.01);
+}
+
 // Two parts, so that both shards of the tests have work.
 INSTANTIATE_TEST_SUITE_P(Half, Fuzz, testing::Values(0, 1));
 

@@ -1,0 +1,153 @@
+#include "fuzz/engine.h"
+
+#include <torch/csrc/autograd/function_hook.h>
+
+#include <optional>
+#include <unordered_set>
+
+#include "ahead/compiled_autograd.h"
+#include "fuzz/eager.h"
+#include "support/like_eager.h"
+
+namespace ahead::fuzz {
+namespace {
+
+using torch::autograd::Node;
+using torch::autograd::variable_list;
+using Calls = std::shared_ptr<std::vector<int64_t>>;
+
+variable_list scaled(const variable_list& gradients) {
+  variable_list results;
+  for (const at::Tensor& gradient : gradients) {
+    results.push_back(gradient.defined() ? gradient * 1.5 : gradient);
+  }
+  return results;
+}
+
+struct PreHook : torch::autograd::FunctionPreHook {
+  PreHook(Calls calls, int64_t number) : calls(std::move(calls)), number(number) {}
+  variable_list operator()(const variable_list& gradients) override {
+    calls->push_back(number);
+    return scaled(gradients);
+  }
+  Calls calls;
+  int64_t number;
+};
+
+struct PostHook : torch::autograd::FunctionPostHook {
+  PostHook(Calls calls, int64_t number) : calls(std::move(calls)), number(number) {}
+  variable_list operator()(const variable_list& outputs, const variable_list&) override {
+    calls->push_back(-number);
+    return scaled(outputs);
+  }
+  Calls calls;
+  int64_t number;
+};
+
+/// Gives some of the nodes that lead to these tensors hooks which note that they were called.
+void add_hooks(const Tensors& roots, uint64_t seed, const Calls& calls) {
+  std::vector<Node*> nodes;
+  std::unordered_set<Node*> seen;
+  const auto add = [&](Node* node) {
+    if (node != nullptr && seen.insert(node).second) nodes.push_back(node);
+  };
+  for (const at::Tensor& root : roots) {
+    add(torch::autograd::impl::gradient_edge(root).function.get());
+  }
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const auto number = static_cast<int64_t>(i) + 1;
+    const uint64_t dice = (seed + i * 7919) * 0x9e3779b97f4a7c15 >> 60;
+    if (dice == 0) nodes[i]->add_pre_hook(std::make_unique<PreHook>(calls, number));
+    if (dice == 1) nodes[i]->add_post_hook(std::make_unique<PostHook>(calls, number));
+    for (const torch::autograd::Edge& edge : nodes[i]->next_edges()) add(edge.function.get());
+  }
+}
+
+/// Everything that a forward and a backward leave behind.
+struct Outcome {
+  std::string error;
+  Tensors tensors;
+  std::vector<int64_t> calls;
+};
+
+void accumulate(const EagerRun& run, const Tensors& roots, const Tensors& tangents, bool twice,
+                Tensors& left) {
+  torch::autograd::backward(roots, tangents, /*retain_graph=*/twice);
+  if (twice) torch::autograd::backward(roots, tangents);
+  for (const MadeInput& input : run.inputs()) {
+    if (input.leaf.defined()) left.push_back(input.leaf.grad());
+  }
+}
+
+/// The first line of a message; what follows tells where in the process it was thrown.
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
+void run_backward(EagerRun& run, uint64_t seed, bool compiled, Outcome& outcome) {
+  const Tensors roots = run.roots();
+  if (roots.empty()) return;
+  Tensors tangents;
+  for (const at::Tensor& root : roots) {
+    tangents.push_back(random_tangent(at::empty_like(root.detach()), seed));
+  }
+  const auto calls = std::make_shared<std::vector<int64_t>>();
+  if (seed % 3 != 0) add_hooks(roots, seed, calls);
+  std::optional<compiled_autograd::Enable> on;
+  if (compiled) on.emplace();
+  if (seed % 2 == 0) {
+    outcome.tensors = run.backward(roots, tangents);
+  } else {
+    accumulate(run, roots, tangents, /*twice=*/seed % 4 == 1, outcome.tensors);
+  }
+  outcome.calls = *calls;
+}
+
+Outcome outcome_of(const Program& program, bool compiled) {
+  EagerRun run(program);
+  if (run.threw()) return {first_line(run.error()), {}, {}};
+  Outcome outcome;
+  try {
+    run_backward(run, program.seed, compiled, outcome);
+  } catch (const std::exception& error) {
+    outcome.error = first_line(error.what());
+  }
+  return outcome;
+}
+
+std::string difference(const Outcome& expected, const Outcome& got) {
+  if (expected.error != got.error) {
+    return "throws '" + got.error + "', but eager '" + expected.error + "'";
+  }
+  if (expected.calls != got.calls) return "hooks are called in another order or number";
+  for (size_t i = 0; i < expected.tensors.size(); ++i) {
+    const std::string text = tensor_difference(expected.tensors[i], got.tensors[i]);
+    if (!text.empty()) return "gradient " + std::to_string(i) + ": " + text;
+  }
+  return "";
+}
+
+std::string graphs() {
+  std::string text;
+  for (const auto& graph : compiled_autograd::graphs()) text += graph->str() + "\n";
+  return text;
+}
+
+}  // namespace
+
+Verdict check_engine(const Program& program) {
+  if (program.no_grad) return {};
+  const Outcome expected = outcome_of(program, /*compiled=*/false);
+  compiled_autograd::reset();
+  for (int call = 0; call < 2; ++call) {
+    const Outcome got = outcome_of(program, /*compiled=*/true);
+    const std::string text = difference(expected, got);
+    if (text.empty()) continue;
+    return {Verdict::Kind::Differs, "compiled autograd",
+            "call " + std::to_string(call) + ": " + text, graphs()};
+  }
+  if (!expected.error.empty()) return {Verdict::Kind::BothThrow, expected.error, "", ""};
+  return {};
+}
+
+}  // namespace ahead::fuzz
