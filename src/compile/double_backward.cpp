@@ -32,10 +32,7 @@ bool stops_gradients(const Node& node) {
 class ForwardCone {
  public:
   ForwardCone(const JointGraph& joint, const PartitionedGraphs& graphs)
-      : joint_(joint),
-        saved_(joint.value_capacity(), -1),
-        depends_(joint.value_capacity()),
-        doubtful_(joint.value_capacity()) {
+      : joint_(joint), saved_(joint.value_capacity(), -1), depends_(joint.value_capacity()) {
     for (size_t i = 0; i < graphs.saved.size(); ++i) {
       const int64_t value = graphs.saved[i].joint_value;
       if (value >= 0) saved_[static_cast<size_t>(value)] = static_cast<int32_t>(i);
@@ -52,9 +49,6 @@ class ForwardCone {
   std::vector<Need> needs;
   /// An operator that cannot run twice though it would have to; empty if there is none.
   std::string unrepeatable;
-  /// An operator under no_grad of which it is not known whether a gradient goes past it; empty if
-  /// there is none.
-  std::string doubtful;
 
  private:
   /// Which values a gradient could flow through.
@@ -66,7 +60,6 @@ class ForwardCone {
       }
     }
     for (const Node& node : joint_.nodes()) {
-      mark_doubtful(node);
       if (stops_gradients(node)) continue;
       bool depends = false;
       node.for_each_operand([&](Value* value) { depends |= depends_[value->id()]; });
@@ -75,18 +68,6 @@ class ForwardCone {
         const at::ScalarType dtype = result->meta.dtype;
         depends_[result->id()] = depends && (at::isFloatingType(dtype) || at::isComplexType(dtype));
       }
-    }
-  }
-
-  /// What no_grad code makes of a value with history may be a constant, or, if it wrote in place,
-  /// have that history still. The graph does not tell.
-  void mark_doubtful(const Node& node) {
-    if (node.phase != Phase::Forward || !node.has(Tag::NoGrad)) return;
-    bool is_doubtful = false;
-    node.for_each_operand(
-        [&](Value* value) { is_doubtful |= depends_[value->id()] || doubtful_[value->id()]; });
-    for (const Value* result : node.results()) {
-      if (result != nullptr) doubtful_[result->id()] = is_doubtful;
     }
   }
 
@@ -127,11 +108,7 @@ class ForwardCone {
       if (!is_needed) continue;
       if (ops::is_ordered(*node)) unrepeatable = node->op().name();
       needed_nodes_.push_back(node);
-      node->for_each_operand([&](Value* value) {
-        needed[value->id()] = true;
-        if (doubtful_[value->id()] && !node->has(Tag::NoGrad))
-          doubtful = value->producer()->op().name();
-      });
+      node->for_each_operand([&](Value* value) { needed[value->id()] = true; });
     }
   }
 
@@ -170,7 +147,7 @@ class ForwardCone {
 
   const JointGraph& joint_;
   std::vector<int32_t> saved_;
-  std::vector<bool> depends_, doubtful_;
+  std::vector<bool> depends_;
   std::vector<int32_t> forward_input_;
   std::vector<const Node*> needed_nodes_;
   ValueMap copies_;
@@ -179,12 +156,12 @@ class ForwardCone {
 class DoubleBackward final : public runtime::DifferentiableBackward {
  public:
   DoubleBackward(ForwardCone cone, std::vector<int32_t> grad_inputs,
-                 const std::vector<SavedValue>& saved, std::string opaque, const Options& options,
-                 const detail::Compilers& compilers)
+                 const std::vector<SavedValue>& saved, const tracing::Capture& capture,
+                 const Options& options, const detail::Compilers& compilers)
       : needs_(std::move(cone.needs)),
         unrepeatable_(std::move(cone.unrepeatable)),
-        doubtful_(std::move(cone.doubtful)),
-        opaque_(std::move(opaque)),
+        opaque_(capture.opaque_gradient),
+        hidden_write_(capture.hidden_write),
         forward_(cone.graph),
         options_(options),
         compilers_(compilers) {
@@ -204,11 +181,12 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
       key.push_back(tangent.defined());
       if (tangent.defined()) arguments.push_back(tangent);
     }
-    Case& known = find(key, tangents.size());
-    const FlatTree inputs = flatten(arguments);
-    const auto entry = known.core.prepare(inputs, known.gradient,
-                                          [] { return std::make_shared<const bool>(true); });
-    return entry == nullptr ? known.gradient(arguments) : known.core.run(*entry, arguments);
+    try {
+      return run(find(key, tangents.size()), arguments);
+    } catch (const c10::NotImplementedError& error) {
+      throw Unsupported("double backward",
+                        error.msg() + " Take the gradient inside the compiled function.");
+    }
   }
 
  private:
@@ -217,6 +195,13 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
     detail::CompiledCore core;
     aot::FlatFunction gradient;
   };
+
+  static Tensors run(Case& known, const Tensors& arguments) {
+    const FlatTree inputs = flatten(arguments);
+    const auto entry = known.core.prepare(inputs, known.gradient,
+                                          [] { return std::make_shared<const bool>(true); });
+    return entry == nullptr ? known.gradient(arguments) : known.core.run(*entry, arguments);
+  }
 
   /// What the backward saves anyway is not saved again.
   static void reuse_saved(Need& need, const std::vector<SavedValue>& saved) {
@@ -241,13 +226,13 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
                             "function has no second derivative. Take the gradient inside the "
                             "compiled function, or call this part uncompiled.");
     }
-    if (!doubtful_.empty()) {
+    if (!hidden_write_.empty()) {
       throw Unsupported("double backward",
-                        doubtful_ +
-                            ": under no_grad it takes a tensor with history, and what "
-                            "becomes of that history in a second derivative is not known. "
-                            "Detach the tensor first, or take the gradient inside the "
-                            "compiled function.");
+                        hidden_write_ +
+                            ": it writes to a differentiable tensor without autograd's knowledge "
+                            "(under no_grad, through detach(), or because it has no derivative), "
+                            "so that the second derivative cannot be found by running the function "
+                            "again. Take the gradient inside the compiled function.");
     }
     if (!unrepeatable_.empty()) {
       throw Unsupported("double backward",
@@ -298,7 +283,7 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
   }
 
   std::vector<Need> needs_;
-  const std::string unrepeatable_, doubtful_, opaque_;
+  const std::string unrepeatable_, opaque_, hidden_write_;
   const Interpreter forward_;
   Options options_;
   const detail::Compilers compilers_;
@@ -311,14 +296,14 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
 }  // namespace
 
 std::shared_ptr<runtime::DifferentiableBackward> make_double_backward(
-    const JointGraph& joint, const PartitionedGraphs& graphs, const std::string& opaque,
+    const JointGraph& joint, const PartitionedGraphs& graphs, const tracing::Capture& capture,
     const Options& options, const detail::Compilers& compilers) {
   std::vector<int32_t> grad_inputs;
   for (const Graph::Output& output : graphs.backward.outputs()) {
     grad_inputs.push_back(output.slot.index);
   }
   return std::make_shared<DoubleBackward>(ForwardCone(joint, graphs), std::move(grad_inputs),
-                                          graphs.saved, opaque, options, compilers);
+                                          graphs.saved, capture, options, compilers);
 }
 
 }  // namespace ahead::compiling

@@ -6,6 +6,7 @@
 #include "ahead/detail/compiled_core.h"
 #include "ahead/partition.h"
 #include "runtime/call_plan.h"
+#include "trace/capture.h"
 
 namespace ahead::compiling {
 
@@ -13,10 +14,9 @@ namespace ahead::compiling {
 /// other function once somebody asks for it; so there are derivatives of every order.
 ///
 /// It runs the forward part of the joint graph again, under autograd. What was random is taken from
-/// the first run. `opaque` names an autograd node whose gradient is not that of the operators it
-/// stands for (a custom function, a hook); empty if there is none.
+/// the first run. That is refused where the capture says that it would give another gradient.
 std::shared_ptr<runtime::DifferentiableBackward> make_double_backward(
-    const JointGraph& joint, const PartitionedGraphs& graphs, const std::string& opaque,
+    const JointGraph& joint, const PartitionedGraphs& graphs, const tracing::Capture& capture,
     const Options& options, const detail::Compilers& compilers);
 
 }  // namespace ahead::compiling

@@ -12,6 +12,7 @@
 #include "compile/double_backward.h"
 #include "compile/plan_builder.h"
 #include "compile/synthetic_base.h"
+#include "compile/tangent_layouts.h"
 #include "trace/capture.h"
 
 namespace ahead::compiling {
@@ -139,8 +140,8 @@ void compile_inference(runtime::CallPlan& plan, Graph graph, const Options& opti
   stages.keep(graph);
 }
 
-/// In eager custom gradients see which of several results were differentiated: they run, are given
-/// zeros, or do not run. One graph cannot do that.
+/// In eager custom gradients see which of the results they stem from were differentiated. One graph
+/// cannot tell them.
 void check_one_tangent(const JointGraph& joint, const std::string& opaque) {
   size_t tangents = 0;
   for (const Graph::Input& input : joint.inputs()) {
@@ -149,20 +150,20 @@ void check_one_tangent(const JointGraph& joint, const std::string& opaque) {
   if (opaque.empty() || tangents <= 1) return;
   throw Unsupported("compile",
                     opaque +
-                        ": a custom autograd function or a hook inside a function with "
-                        "several differentiable results. Return one result, or call this "
-                        "part uncompiled.");
+                        ": a custom autograd function or a hook with several differentiable "
+                        "results inside a function with several of them. Return one result, or "
+                        "call this part uncompiled.");
 }
 
-void compile_training(runtime::CallPlan& plan, const Graph& graph, const std::string& opaque,
-                      const Options& options, const detail::Compilers& compilers, Stages& stages) {
-  const JointGraph joint(graph);
-  check_one_tangent(joint, opaque);
+void compile_training(runtime::CallPlan& plan, Capture& capture, const Options& options,
+                      const detail::Compilers& compilers, Stages& stages) {
+  const JointGraph joint(capture.graph);
+  check_one_tangent(joint, capture.many_part_gradient);
   PartitionedGraphs graphs = stages.run("partition", [&] { return partition(joint, options); });
   plan.first_saved_output =
       static_cast<int32_t>(graphs.forward.outputs().size() - graphs.saved.size());
   if (options.double_backward) {
-    plan.double_backward = make_double_backward(joint, graphs, opaque, options, compilers);
+    plan.double_backward = make_double_backward(joint, graphs, capture, options, compilers);
   }
   plan_backward(plan, graphs);
   plan.num_outputs = static_cast<int32_t>(graphs.forward.outputs().size());
@@ -174,7 +175,8 @@ void compile_training(runtime::CallPlan& plan, const Graph& graph, const std::st
   plan.forward = stages.run(
       "backend", [&] { return compilers.forward(graphs.forward, input_metas(graphs.forward)); });
   plan.backward = std::make_shared<runtime::BackwardProgram>(
-      std::move(graphs.backward), with_passes(compilers.backward, options));
+      std::move(graphs.backward), std::move(capture.reaching_tangents),
+      with_passes(compilers.backward, options), with_tangent_layouts);
   if (!options.lazy_backward) plan.backward->compile();
 }
 
@@ -268,7 +270,7 @@ Compilation compile_function(const aot::FlatFunction& function,
   auto plan = std::make_shared<runtime::CallPlan>(std::move(captured.plan));
   plan->name = "CompiledFunction";
   if (has_gradient(capture.graph)) {
-    compile_training(*plan, capture.graph, capture.opaque_gradient, options, compilers, stages);
+    compile_training(*plan, capture, options, compilers, stages);
   } else {
     compile_inference(*plan, without_gradient(capture.graph), options, compilers, stages);
   }

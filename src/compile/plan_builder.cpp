@@ -1,7 +1,8 @@
 #include "compile/plan_builder.h"
 
 #include <algorithm>
-#include <unordered_map>
+#include <map>
+#include <utility>
 
 #include "ahead/errors.h"
 #include "ops/facts.h"
@@ -84,7 +85,7 @@ class PlanBuilder {
     }
     const int64_t output =
         graph_.find_output({Slot::Kind::MutatedInput, position(static_cast<int64_t>(index))});
-    if (output < 0 && !facts.new_geometry) return;
+    if (output < 0 && !facts.new_geometry && facts.writes == 0) return;
     CallPlan::Write write{input, output < 0 ? -1 : forward_position(static_cast<size_t>(output)),
                           facts.seen_by_autograd, facts.writes, facts.new_geometry};
     if (write.geometry) write.geometry->offset -= graph_.inputs()[index].value->meta.offset;
@@ -119,6 +120,7 @@ class PlanBuilder {
     using Kind = ResultFacts::Kind;
     CallPlan::Result planned{CallPlan::Result::Kind::Tensor};
     planned.requires_grad = facts.requires_grad;
+    planned.is_leaf = facts.is_leaf;
     switch (facts.kind) {
       case Kind::Undefined:
         planned.kind = CallPlan::Result::Kind::Undefined;
@@ -129,7 +131,7 @@ class PlanBuilder {
         break;
       case Kind::Fresh:
         planned.source = {Source::Kind::Output, output_with({Slot::Kind::Output, index})};
-        planned.version = facts.version;
+        add_version(planned.source.index, facts);
         break;
       case Kind::Input:
         planned.source = {Source::Kind::Input, forward_input(facts.base)};
@@ -145,12 +147,19 @@ class PlanBuilder {
         planned.source =
             view(facts, {Source::Kind::Output, output_with({Slot::Kind::Output, facts.base})});
         break;
-      case Kind::ViewOfBase:
-        planned.source = view(
-            facts, {Source::Kind::Output, output_with({Slot::Kind::IntermediateBase, facts.base})});
+      case Kind::ViewOfBase: {
+        const int32_t base = output_with({Slot::Kind::IntermediateBase, facts.base});
+        planned.source = view(facts, {Source::Kind::Output, base});
+        add_version(base, facts);
         break;
+      }
     }
     return planned;
+  }
+
+  void add_version(int32_t output, const ResultFacts& facts) {
+    if (facts.version != 0 && !facts.is_inference)
+      plan_.new_versions.push_back({output, facts.version});
   }
 
   /// Views are inference tensors if what they view is one.
@@ -166,12 +175,22 @@ class PlanBuilder {
   }
 
   Source view(const ResultFacts& facts, Source base) {
-    std::vector<const Value*> chain = views_between(facts.root, facts.value);
-    if (chain.empty()) return detached(base);
+    const std::vector<const Value*> chain = views_between(facts.root, facts.value);
+    if (chain.empty()) return detached(base, facts);
+    const size_t num_hidden = num_until_last_detach(chain);
     Source source = base;
-    for (const Value* value : chain) {
-      source = step(*value->producer(), source);
-      source.result = position(value->index());
+    const bool is_written = facts.version != 0;
+    const bool has_history = facts.requires_grad && !facts.is_leaf;
+    for (size_t i = 0; i < chain.size(); ++i) {
+      const Node& node = *chain[i]->producer();
+      // After a write views are made anew, with or without grad mode, whatever their history is.
+      const bool no_grad = node.has(Tag::NoGrad) && !(is_written && has_history);
+      if (i < num_hidden && is_written) {
+        source = shared_step(make_step(node, source, no_grad), facts.base_identity);
+      } else {
+        source = step(node, source, no_grad);
+      }
+      source.result = position(chain[i]->index());
     }
     return source;
   }
@@ -223,21 +242,49 @@ class PlanBuilder {
                                      "that the caller cannot repeat. Return a clone of it.");
   }
 
-  Source detached(Source base) {
+  static bool is_detach(const Node& node) {
     static const Operator* const detach = Operator::find("aten.detach");
-    plan_.views.push_back({&detach->handle(), base, {}, false});
-    return {Source::Kind::View, position(static_cast<int64_t>(plan_.views.size()) - 1)};
+    return &node.op() == detach;
+  }
+
+  static size_t num_until_last_detach(const std::vector<const Value*>& chain) {
+    size_t count = chain.size();
+    while (count > 0 && !is_detach(*chain[count - 1]->producer())) --count;
+    return count;
+  }
+
+  Source detached(Source base, const ResultFacts& facts) {
+    static const Operator* const detach = Operator::find("aten.detach");
+    return shared_step({&detach->handle(), base, {}, false}, facts.base_identity);
+  }
+
+  /// What lies before a detach() is the same for all results that are views of the detached tensor,
+  /// though after a write the trace makes each of them anew.
+  Source shared_step(ViewStep step, const void* base_identity) {
+    for (const auto& [identity, index] : shared_steps_) {
+      const ViewStep& known = plan_.views[static_cast<size_t>(index)];
+      if (identity == base_identity && known.op == step.op && known.no_grad == step.no_grad &&
+          known.source == step.source && known.rest == step.rest) {
+        return {Source::Kind::View, index};
+      }
+    }
+    const int32_t index = position(static_cast<int64_t>(plan_.views.size()));
+    shared_steps_.emplace_back(base_identity, index);
+    plan_.views.push_back(std::move(step));
+    return {Source::Kind::View, index};
+  }
+
+  static ViewStep make_step(const Node& node, Source source, bool no_grad) {
+    ViewStep step{&node.op().handle(), source, {}, no_grad};
+    for (size_t i = 1; i < node.args().size(); ++i) step.rest.push_back(constant(node, i));
+    return step;
   }
 
   /// The results of one operator are made by one step, as in eager.
-  Source step(const Node& node, Source source) {
-    const auto [known, is_new] =
-        steps_.emplace(&node, position(static_cast<int64_t>(plan_.views.size())));
-    if (is_new) {
-      ViewStep step{&node.op().handle(), source, {}, node.has(Tag::NoGrad)};
-      for (size_t i = 1; i < node.args().size(); ++i) step.rest.push_back(constant(node, i));
-      plan_.views.push_back(std::move(step));
-    }
+  Source step(const Node& node, Source source, bool no_grad) {
+    const auto [known, is_new] = steps_.emplace(std::make_pair(&node, no_grad),
+                                                position(static_cast<int64_t>(plan_.views.size())));
+    if (is_new) plan_.views.push_back(make_step(node, source, no_grad));
     return {Source::Kind::View, known->second};
   }
 
@@ -251,7 +298,8 @@ class PlanBuilder {
   const Graph& graph_;
   std::vector<int32_t> forward_input_;
   CallPlan plan_;
-  std::unordered_map<const Node*, int32_t> steps_;
+  std::map<std::pair<const Node*, bool>, int32_t> steps_;
+  std::vector<std::pair<const void*, int32_t>> shared_steps_;
 };
 
 bool is_seen_by_caller(Slot slot) {

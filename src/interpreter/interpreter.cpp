@@ -3,6 +3,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/stack.h>
+#include <ATen/ops/copy.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <string>
@@ -23,6 +24,19 @@ using Stack = torch::jit::Stack;
                     name +
                         ": there is no derivative of an operator that writes to its arguments. "
                         "Compile with double_backward = false, or keep it outside.");
+}
+
+bool is_differentiable_copy(const c10::OperatorHandle& op, const Stack& stack) {
+  static const c10::OperatorHandle* const copy = &Operator::find("aten.copy")->handle();
+  return op == *copy && at::GradMode::is_enabled() && stack[1].toTensor().requires_grad();
+}
+
+/// LibTorch has a derivative of copy_, but none of copy.
+void copy_differentiably(Stack& stack) {
+  const bool non_blocking = stack[2].toBool();
+  const at::Tensor source = stack[1].toTensor(), target = stack[0].toTensor();
+  at::Tensor result = at::copy(target.detach(), source.detach(), non_blocking);
+  stack.assign({c10::IValue(result.copy_(source, non_blocking))});
 }
 
 /// One run: a register for every value that is still needed.
@@ -63,7 +77,11 @@ class Frame {
       if (call.op == nullptr || !call.written.empty()) throw_not_replayable(call);
       at::AutoGradMode mode(at::GradMode::is_enabled() && !call.no_grad);
       push_operands(call);
-      call.op->callBoxed(stack_);
+      if (is_differentiable_copy(*call.op, stack_)) {
+        copy_differentiably(stack_);
+      } else {
+        call.op->callBoxed(stack_);
+      }
       store_results(call);
     }
   }

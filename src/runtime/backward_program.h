@@ -2,10 +2,11 @@
 
 #include <c10/util/SmallVector.h>
 
-#include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <unordered_map>
 #include <vector>
 
 #include "ahead/executable.h"
@@ -14,25 +15,40 @@
 namespace ahead::runtime {
 
 /// The backward graph of a compiled function and what was compiled from it so far. Which gradients
-/// come in and which are asked for decides what eager would compute; each combination is compiled
-/// when it is met first. Several threads may use it at once.
+/// come in, how they are laid out, and which are asked for decides what eager would compute; each
+/// combination is compiled when it is met first. Several threads may use it at once.
 class BackwardProgram {
  public:
   using Mask = c10::SmallVector<bool, 8>;
 
-  /// The graph takes Saved values and then Tangents, and returns gradients.
-  BackwardProgram(Graph graph, aot::GraphCompiler compiler);
+  /// Makes a backward graph for tangents of another layout. It may throw Unsupported.
+  using Relayout = std::function<Graph(const Graph&, const std::vector<TensorMeta>& tangents)>;
 
-  /// Compiles for the case that every gradient comes in and is asked for.
+  /// The tangents, in order, that reach each autograd node of the trace, by Node::sequence. Empty
+  /// if there is one tangent only.
+  using Reach = std::unordered_map<int64_t, std::vector<bool>>;
+
+  /// The graph takes Saved values and then Tangents, and returns gradients.
+  BackwardProgram(Graph graph, Reach reach, aot::GraphCompiler compiler, Relayout relayout);
+
+  /// Compiles for the case that every gradient comes in as the graph has it and is asked for.
   void compile() { complete(); }
 
-  /// Runs the backward on saved values followed by tangents. A tangent for which `defined` is false
-  /// is ignored. Results that are not wanted, or that depend on undefined tangents only, are
-  /// undefined.
-  std::vector<at::Tensor> run(std::vector<at::Tensor>&& args, const Mask& defined,
-                              const Mask& wanted);
+  /// The backward for certain gradients.
+  struct Part {
+    aot::Executable run;
+    /// Which of the saved values it needs; the others may be undefined.
+    std::vector<bool> needs;
+    /// The layout in which it expects each tangent.
+    std::vector<TensorMeta> tangents;
+  };
 
-  const Graph& graph() const { return graph_; }
+  /// The backward, on saved values followed by tangents, for tangents like these. Results that are
+  /// not wanted, or that depend on undefined tangents only, are undefined.
+  const Part& part(const std::vector<at::Tensor>& tangents, const Mask& wanted);
+
+  /// The graph for these tangents, laid out as they were in the trace, and gradients.
+  Graph graph_for(const Mask& defined, const Mask& wanted) const;
   /// A number that no other program of this process has or had.
   uint64_t id() const { return id_; }
   /// The layout in which the graph expects each tangent.
@@ -40,25 +56,32 @@ class BackwardProgram {
   size_t num_saved() const { return num_saved_; }
 
  private:
-  const aot::Executable& complete();
-  const aot::Executable& partial(const Mask& defined, const Mask& wanted);
-  aot::Executable compile(const Graph& graph) const;
+  const Part& complete();
+  const Part& special(const std::vector<at::Tensor>& tangents, const Mask& wanted);
+  Part compile(const Graph& graph) const;
+  Part compile(const std::vector<at::Tensor>& tangents, const Mask& wanted) const;
+  bool is_as_traced(const std::vector<at::Tensor>& tangents) const;
 
   const Graph graph_;
   const uint64_t id_;
+  const Reach reach_;
   const aot::GraphCompiler compiler_;
+  const Relayout relayout_;
   size_t num_saved_ = 0;
   std::vector<TensorMeta> tangents_;
   std::once_flag compiled_;
-  aot::Executable complete_;
+  Part complete_;
   std::mutex mutex_;
-  std::map<std::vector<bool>, std::unique_ptr<const aot::Executable>> partial_;
+  /// By the strides of the tangents and by what is wanted.
+  std::map<std::vector<int64_t>, std::unique_ptr<const Part>> special_;
 };
 
 /// The backward graph for the case that some tangents are undefined and some gradients are not
 /// wanted. Eager does not run what only undefined tangents reach; neither does the result. Its
-/// inputs and outputs are the same, but some outputs are undefined.
-Graph without_tangents(const Graph& backward, const BackwardProgram::Mask& defined,
-                       const BackwardProgram::Mask& wanted);
+/// inputs and outputs are the same, but some outputs are undefined. `any_layout`: its values may be
+/// laid out in another way than the graph says, as they are in eager, so it has to be traced again.
+Graph without_tangents(const Graph& backward, const BackwardProgram::Reach& reach,
+                       const BackwardProgram::Mask& defined, const BackwardProgram::Mask& wanted,
+                       bool any_layout);
 
 }  // namespace ahead::runtime

@@ -15,8 +15,14 @@ at::Tensor tracked_base(const at::Tensor& tensor) {
 at::Tensor whole_storage(const at::Tensor& tensor) {
   const auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
   const int64_t numel = bytes / static_cast<int64_t>(tensor.element_size());
-  return at::empty({0}, tensor.options().requires_grad(false))
-      .set_(tensor.storage(), 0, {numel}, {1});
+  at::Tensor whole =
+      at::empty({0}, tensor.options().requires_grad(false)).set_(tensor.storage(), 0, {numel}, {1});
+  // A write to it is one to the tensor.
+  if (!tensor.is_inference() && !whole.is_inference()) {
+    whole.unsafeGetTensorImpl()->set_version_counter(
+        tensor.unsafeGetTensorImpl()->version_counter());
+  }
+  return whole;
 }
 
 }  // namespace

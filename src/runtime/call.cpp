@@ -43,8 +43,8 @@ class Call {
     outputs_ = plan_.forward(std::vector<at::Tensor>(inputs_));
     check_outputs();
     own_outputs();
-    raise_versions();
     make_inference_tensors();
+    set_versions();
     change_requires_grad(true);
     if (plan_.backward != nullptr) add_node(shared_plan);
     change_requires_grad(false);
@@ -104,15 +104,13 @@ class Call {
     }
   }
 
-  /// Results that the function wrote to after making them are not at version 0, and what is saved
-  /// for the backward must know that.
-  void raise_versions() {
-    for (const CallPlan::Result& result : plan_.results) {
-      if (result.version == 0 || result.source.kind != Source::Kind::Output) continue;
-      const at::Tensor& tensor = outputs_[static_cast<size_t>(result.source.index)];
-      for (uint32_t i = 0; i < result.version && !tensor.is_inference(); ++i) {
-        tensor.unsafeGetTensorImpl()->bump_version();
-      }
+  /// Before anything is saved: what is saved is as the function left it.
+  void set_versions() {
+    for (const auto& [output, version] : plan_.new_versions) {
+      const at::Tensor& tensor = outputs_[static_cast<size_t>(output)];
+      if (tensor.is_inference()) continue;
+      c10::VariableVersion counter = tensor.unsafeGetTensorImpl()->version_counter();
+      counter.set_version(version);
     }
   }
 
@@ -300,7 +298,8 @@ class Call {
       set_custom_history(tensor, outputs_[static_cast<size_t>(result.history)]);
       return tensor;
     }
-    if (tensor.requires_grad() && !result.requires_grad) tensor = tensor.detach();
+    const bool has_history = tensor.requires_grad() && !tensor.is_leaf();
+    if (has_history && (!result.requires_grad || result.is_leaf)) tensor = tensor.detach();
     if (result.requires_grad && !tensor.requires_grad()) tensor.set_requires_grad(true);
     return tensor;
   }

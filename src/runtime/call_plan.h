@@ -19,6 +19,7 @@ struct Source {
   Kind kind;
   int32_t index;       ///< graph input, graph output, step among CallPlan::views, or argument
   int32_t result = 0;  ///< for View: which result of the step
+  bool operator==(const Source&) const = default;
 };
 
 /// A view operator to be called again, on tensors that the caller sees.
@@ -73,7 +74,7 @@ struct CallPlan {
     int32_t argument;
     uint64_t bumps;
   };
-  /// A graph input gets new contents, a new geometry, or both.
+  /// A graph input gets new contents, a new geometry, both, or only a new version.
   struct Write {
     int32_t input;
     int32_t output;  ///< -1: the contents stay
@@ -112,9 +113,14 @@ struct CallPlan {
     Source source{Source::Kind::Output, 0, 0};  ///< Tensor
     int32_t repeats = -1;                       ///< Repeated: an earlier result
     bool requires_grad = false;
-    uint32_t version = 0;  ///< of a tensor that the function made
+    bool is_leaf = false;
     /// For a view: the graph output whose history it has; -1: that of a view.
     int32_t history = -1;
+  };
+  /// A tensor that the function made and then wrote to.
+  struct NewVersion {
+    int32_t output;
+    uint32_t version;
   };
 
   std::string name;
@@ -141,6 +147,7 @@ struct CallPlan {
 
   /// Graph outputs that the function made in inference mode, though it is not called in it.
   std::vector<int32_t> inference_outputs;
+  std::vector<NewVersion> new_versions;
   std::vector<RequiresGradChange> requires_grad_changes;
   std::vector<Write> writes;
   std::vector<Reset> resets;

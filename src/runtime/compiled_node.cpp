@@ -62,18 +62,15 @@ void CompiledNode::save_for_double_backward(const std::vector<at::Tensor>& input
 variable_list CompiledNode::apply(variable_list&& gradients) {
   std::lock_guard<std::mutex> lock(mutex_);
   TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
-  lay_out(gradients);
   const bool is_differentiable = at::GradMode::is_enabled();
   if (is_differentiable && plan_->double_backward != nullptr) {
     return apply_differentiably(std::move(gradients));
   }
-  std::vector<at::Tensor> args = unpack();
-  BackwardProgram::Mask defined;
-  for (at::Tensor& gradient : gradients) {
-    defined.push_back(gradient.defined());
-    args.push_back(std::move(gradient));
-  }
-  variable_list results = plan_->backward->run(std::move(args), defined, wanted_gradients());
+  const BackwardProgram::Part& part = plan_->backward->part(gradients, wanted_gradients());
+  lay_out(gradients, part.tangents);
+  std::vector<at::Tensor> args = unpack(part.needs);
+  for (at::Tensor& gradient : gradients) args.push_back(std::move(gradient));
+  variable_list results = part.run(std::move(args));
   return is_differentiable ? with_error(std::move(results)) : results;
 }
 
@@ -94,7 +91,7 @@ variable_list CompiledNode::with_error(variable_list&& results) const {
 /// A second derivative computes the function once more, for which it needs the inputs as they were.
 void CompiledNode::check_unwritten(int32_t input) const {
   for (const CallPlan::Write& write : plan_->writes) {
-    if (write.input != input) continue;
+    if (write.input != input || (write.output < 0 && !write.geometry)) continue;
     throw Unsupported("double backward",
                       plan_->name +
                           ": the compiled function writes to an input that its second "
@@ -123,10 +120,13 @@ BackwardProgram::Mask CompiledNode::wanted_gradients() const {
   return wanted;
 }
 
-std::vector<at::Tensor> CompiledNode::unpack() {
+/// What is not needed is not looked at: the caller may have written to it, as in eager.
+std::vector<at::Tensor> CompiledNode::unpack(const std::vector<bool>& needs) {
   std::vector<at::Tensor> args;
   args.reserve(plan_->saved.size() + plan_->backward->tangents().size());
-  for (size_t i = 0; i < plan_->saved.size(); ++i) args.push_back(unpack_saved(i));
+  for (size_t i = 0; i < plan_->saved.size(); ++i) {
+    args.push_back(needs[i] ? unpack_saved(i) : at::Tensor());
+  }
   return args;
 }
 
@@ -150,9 +150,8 @@ at::Tensor CompiledNode::unpack_saved(size_t index) {
   return will_release_ ? std::move(kept.tensor) : kept.tensor;
 }
 
-/// The graph was traced for tangents of a certain layout.
-void CompiledNode::lay_out(variable_list& gradients) const {
-  const std::vector<TensorMeta>& expected = plan_->backward->tangents();
+/// Where there is no graph for the layout in which they come.
+void CompiledNode::lay_out(variable_list& gradients, const std::vector<TensorMeta>& expected) {
   for (size_t i = 0; i < expected.size(); ++i) {
     at::Tensor& gradient = gradients[i];
     if (!gradient.defined() || gradient.strides() == expected[i].strides) continue;

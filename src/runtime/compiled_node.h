@@ -45,14 +45,15 @@ class CompiledNode final : public torch::autograd::Node {
 
   struct Swapped;
 
-  std::vector<at::Tensor> unpack();
+  std::vector<at::Tensor> unpack(const std::vector<bool>& needs);
   void check_version(const Intermediate& kept) const;
   at::Tensor unpack_saved(size_t index);
   void save_for_double_backward(const std::vector<at::Tensor>& inputs);
   void check_unwritten(int32_t input) const;
   torch::autograd::variable_list apply_differentiably(torch::autograd::variable_list&& gradients);
   torch::autograd::variable_list with_error(torch::autograd::variable_list&& results) const;
-  void lay_out(torch::autograd::variable_list& gradients) const;
+  static void lay_out(torch::autograd::variable_list& gradients,
+                      const std::vector<TensorMeta>& expected);
   BackwardProgram::Mask wanted_gradients() const;
 
   std::shared_ptr<const CallPlan> plan_;

@@ -47,13 +47,13 @@ variable_list CompiledNode::apply_with_saved(const variable_list& gradients,
                        : variables_[place].unpack(getptr()));
   }
   variable_list tangents = gradients;
-  lay_out(tangents);
+  lay_out(tangents, plan_->backward->tangents());
   BackwardProgram::Mask defined;
   for (at::Tensor& tangent : tangents) {
     defined.push_back(tangent.defined());
     args.push_back(std::move(tangent));
   }
-  const Graph graph = without_tangents(plan_->backward->graph(), defined, wanted_gradients());
+  const Graph graph = plan_->backward->graph_for(defined, wanted_gradients());
   return Interpreter(graph).replay(std::move(args));
 }
 

@@ -15,9 +15,15 @@ enum class State : uint8_t {
 
 class TangentRemover {
  public:
-  TangentRemover(const Graph& backward, const BackwardProgram::Mask& defined,
-                 const BackwardProgram::Mask& wanted)
-      : graph_(backward), wanted_(wanted), states_(graph_.value_capacity(), State::Independent) {
+  TangentRemover(const Graph& backward, const BackwardProgram::Reach& reach,
+                 const BackwardProgram::Mask& defined, const BackwardProgram::Mask& wanted,
+                 bool any_layout)
+      : graph_(backward),
+        reach_(reach),
+        defined_(defined),
+        wanted_(wanted),
+        any_layout_(any_layout),
+        states_(graph_.value_capacity(), State::Independent) {
     size_t tangent = 0;
     for (const Graph::Input& input : graph_.inputs()) {
       if (input.slot.kind != Slot::Kind::Tangent) continue;
@@ -48,24 +54,44 @@ class TangentRemover {
       has_live |= state(value) == State::Live;
       has_dead |= state(value) == State::Dead;
     });
-    const State result = has_live ? State::Live : has_dead ? State::Dead : State::Independent;
+    const bool is_mixed = has_dead && (has_live || is_partly_dead_addition(node));
+    const bool is_dead = (has_dead && !is_mixed) || (!has_live && !is_reached(node));
+    const State result = is_dead ? State::Dead : has_live ? State::Live : State::Independent;
     for (Value* value : node.results()) {
       if (value != nullptr) state(value) = result;
     }
-    if (has_live && has_dead && !skip_addition(node)) materialise_zeros(node);
+    if (is_mixed && !is_dead && !skip_addition(node)) materialise_zeros(node);
+  }
+
+  /// Whether eager runs the autograd node that a node belongs to, as far as that is known.
+  bool is_reached(const Node& node) const {
+    if (node.phase != Phase::Backward || node.provenance == nullptr) return true;
+    const auto known = reach_.find(node.sequence);
+    if (known == reach_.end()) return true;
+    for (size_t i = 0; i < defined_.size(); ++i) {
+      if (defined_[i] && known->second[i]) return true;
+    }
+    return false;
+  }
+
+  static bool is_addition(const Node& node) {
+    static const Operator* const add = Operator::find("aten.add.Tensor");
+    return &node.op() == add && node.args()[0].is_value() && node.args()[1].is_value();
+  }
+
+  bool is_partly_dead_addition(const Node& node) {
+    return is_addition(node) && (state(node.args()[0].value()) != State::Dead ||
+                                 state(node.args()[1].value()) != State::Dead);
   }
 
   /// The engine adds up the gradients that reach a tensor; there is nothing to add.
   bool skip_addition(Node& node) {
-    static const Operator* const add = Operator::find("aten.add.Tensor");
-    if (&node.op() != add || !node.args()[0].is_value() || !node.args()[1].is_value()) return false;
+    if (!is_addition(node)) return false;
     const bool first_is_dead = state(node.args()[0].value()) == State::Dead;
     Value* live = node.args()[first_is_dead ? 1 : 0].value();
     const TensorMeta& sum = node.result()->meta;
-    if (live->meta.sizes != sum.sizes || live->meta.strides != sum.strides ||
-        live->meta.dtype != sum.dtype) {
-      return false;
-    }
+    if (live->meta.sizes != sum.sizes || live->meta.dtype != sum.dtype) return false;
+    if (!any_layout_ && live->meta.strides != sum.strides) return false;
     graph_.replace_uses(node.result(), live);
     return true;
   }
@@ -112,15 +138,18 @@ class TangentRemover {
   }
 
   Graph graph_;
-  const BackwardProgram::Mask& wanted_;
+  const BackwardProgram::Reach& reach_;
+  const BackwardProgram::Mask &defined_, &wanted_;
+  const bool any_layout_;
   std::vector<State> states_;
 };
 
 }  // namespace
 
-Graph without_tangents(const Graph& backward, const BackwardProgram::Mask& defined,
-                       const BackwardProgram::Mask& wanted) {
-  return TangentRemover(backward, defined, wanted).run();
+Graph without_tangents(const Graph& backward, const BackwardProgram::Reach& reach,
+                       const BackwardProgram::Mask& defined, const BackwardProgram::Mask& wanted,
+                       bool any_layout) {
+  return TangentRemover(backward, reach, defined, wanted, any_layout).run();
 }
 
 }  // namespace ahead::runtime

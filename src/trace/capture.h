@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "ahead/errors.h"
@@ -31,8 +32,10 @@ struct ResultFacts {
   bool is_leaf = true;
   /// Made in inference mode, which the function had switched on.
   bool is_inference = false;
-  /// The version of a Fresh result.
+  /// How often it was written to, if the function made it or what it is a view of.
   uint32_t version = 0;
+  /// Equal for results that autograd knows as views of one tensor, or as that tensor.
+  const void* base_identity = nullptr;
   /// The result in the graph, and for views what they lead back to.
   Value* value = nullptr;
   Value* root = nullptr;
@@ -72,6 +75,16 @@ struct Capture {
   /// An autograd node whose gradient is not that of the operators it stands for: a custom function,
   /// or one with hooks; empty if there is none.
   std::string opaque_gradient;
+  /// One of them whose gradient comes in several parts, so that it can see which of them are
+  /// undefined; empty if there is none.
+  std::string many_part_gradient;
+  /// An operator that wrote to a differentiable tensor without autograd's knowledge, so that
+  /// calling the graph's operators gives another history than the function has; empty if there is
+  /// none.
+  std::string hidden_write;
+  /// For each autograd node, by Node::sequence, the tangents in order that its gradient comes from.
+  /// Empty if there is one tangent only.
+  std::unordered_map<int64_t, std::vector<bool>> reaching_tangents;
   /// Grad mode as the function left it.
   bool grad_mode_after = true;
 };

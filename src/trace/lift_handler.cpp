@@ -5,6 +5,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/copy.h>
 #include <c10/core/StorageImpl.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include "ahead/errors.h"
 #include "ir/signature.h"
@@ -40,17 +41,23 @@ class LiftHandler {
     if (!op_.is_transparent) once.emplace(c10::DispatchKey::DeferredInit);
     lift_arguments();
     tracer_->set_autocast(is_autocast_enabled());
+    tracer_->set_grad_mode(at::GradMode::is_enabled());
     ensure_functionalizable(op_);
     if (op_.addresses_storage) address_storage();
     if (op_.keeps_layout) write_by_layout();
     if (op_.mutates) find_written();
     if (op_.mutates) count_list_writes();
+    if (!op_.mutates) find_viewed();
     if (op_.keeps_layout) remember_layouts();
     if (!op_.is_in_formula || !follow_eager_formula(op_, *tracer_, stack_)) call();
     restore_layouts();
     return_originals();
     tracer_->keep_storages();
-    for (const at::Tensor& written : written_) tracer_->mirror_history(written);
+    for (size_t i = 0; i < written_.size(); ++i) {
+      tracer_->mirror_history(written_[i]);
+      const bool is_unchanged = history_of(written_[i]) == histories_[i];
+      tracer_->note_write(written_[i], is_unchanged, *op_.op);
+    }
     watch_results();
   }
 
@@ -140,9 +147,25 @@ class LiftHandler {
   void find_written() {
     for (size_t index : written_arguments(*op_.op)) {
       for_each_tensor(stack_[first_argument() + index], [&](const at::Tensor& tensor) {
-        if (is_traced(tensor)) written_.push_back(tensor);
+        if (!is_traced(tensor)) return;
+        written_.push_back(tensor);
+        histories_.push_back(history_of(tensor));
       });
     }
+  }
+
+  /// The differentiable tensor that a view operator takes.
+  void find_viewed() {
+    if (op_.num_args == 0 || !stack_[first_argument()].isTensor()) return;
+    const at::Tensor& tensor = stack_[first_argument()].toTensor();
+    if (is_traced(tensor) && tensor.requires_grad()) viewed_ = tensor;
+  }
+
+  /// The autograd node of a tensor. Asking LibTorch for it would give views of what was written to
+  /// another one.
+  static NodePtr history_of(const at::Tensor& tensor) {
+    const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
+    return meta == nullptr ? NodePtr() : meta->grad_fn_;
   }
 
   /// Functionalisation would not know which of the elements that are one counts.
@@ -218,6 +241,8 @@ class LiftHandler {
         if (!is_traced(tensor)) return;
         seal_storage(tensor);
         recover_by_layout(tensor);
+        if (viewed_.defined() && !tensor.requires_grad() && tensor.is_alias_of(viewed_))
+          tracer_->note_detached(tensor);
         tracer_->watch(tensor, *op_.op);
       });
     }
@@ -230,7 +255,9 @@ class LiftHandler {
   Tracer* tracer_;
   /// Views of bases that are written to in place of other views, and those.
   c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 1> by_layout_;
+  at::Tensor viewed_;
   c10::SmallVector<at::Tensor, 1> written_;
+  c10::SmallVector<NodePtr, 1> histories_;  ///< of what is written, before
   c10::SmallVector<at::Tensor, 1> before_;  ///< what they held; only if they keep their layout
 };
 

@@ -10,6 +10,7 @@
 
 #include "ahead/errors.h"
 #include "trace/guards.h"
+#include "trace/retrace.h"
 #include "trace/tracer.h"
 
 namespace ahead::tracing {
@@ -166,7 +167,12 @@ void Tracer::link_gradient(Lifted& lifted, bool is_primal) {
     lifted.node = make_autograd_node<Boundary>();
     lifted.node->set_next_edges({impl::gradient_edge(lifted.real)});
     const auto* view = impl::get_view_autograd_meta(lifted.real);
-    if (view != nullptr && view->has_bw_view()) return link_view(lifted, view->get_creation_meta());
+    if (view != nullptr && view->has_bw_view()) {
+      // Autograd finds views of it by where they lie in it, also after it was written to.
+      if (lifted.real.storage_offset() != 0)
+        lifted.storage_is_addressed = any_storage_is_addressed_ = true;
+      return link_view(lifted, view->get_creation_meta());
+    }
     attach(lifted.wrapper, lifted.node);
     return;
   }
@@ -204,7 +210,6 @@ FakeTensor& Tracer::lift_constant(const at::Tensor& real) {
 }
 
 at::Tensor Tracer::make_tangent(const at::Tensor& like, int32_t output) {
-  BelowTracing below;
   TensorMeta meta = TensorMeta::of(like);
   meta.offset = 0;
   meta.requires_grad = false;
@@ -212,12 +217,7 @@ at::Tensor Tracer::make_tangent(const at::Tensor& like, int32_t output) {
   if (!like.is_non_overlapping_and_dense()) {
     meta.strides = at::infer_dense_strides(like.sizes(), like.strides());
   }
-  Value* value = graph_.add_input({Slot::Kind::Tangent, output}, meta);
-  at::Tensor shape(at::detail::empty_strided_meta(meta.sizes, meta.strides, meta.dtype));
-  at::Tensor tangent = at::functionalization::impl::to_functional_tensor(make_fake(
-      std::move(shape), meta.device, value, c10::intrusive_ptr<Tracer>::reclaim_copy(this)));
-  seal_storage(tangent);
-  return tangent;
+  return add_traced_input(*this, {Slot::Kind::Tangent, output}, std::move(meta));
 }
 
 }  // namespace ahead::tracing

@@ -103,4 +103,13 @@ void Tracer::restore_histories() {
   }
 }
 
+void Tracer::note_detached(const at::Tensor& traced) {
+  detached_storages_.insert(storage_of(traced));
+}
+
+void Tracer::note_write(const at::Tensor& written, bool has_same_history, const Operator& op) {
+  const bool is_detached = detached_storages_.count(storage_of(written)) != 0;
+  if (is_detached || (has_same_history && written.requires_grad())) hidden_write_ = &op;
+}
+
 }  // namespace ahead::tracing

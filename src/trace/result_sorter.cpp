@@ -4,6 +4,8 @@
 #include <ATen/FunctionalTensorWrapper.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+
 #include "ahead/errors.h"
 #include "ops/facts.h"
 #include "trace/functional.h"
@@ -72,8 +74,26 @@ bool is_custom_view(const at::Tensor& traced, const at::Tensor& base) {
 
 /// Whether calling the view operators again on `base` gives this tensor its history.
 bool is_history_of_views(const at::Tensor& traced, const at::Tensor& base) {
-  if (!traced.requires_grad()) return true;
+  if (!traced.requires_grad() || traced.is_leaf()) return true;
   return is_tracked_view(traced, base) && !is_custom_view(traced, base);
+}
+
+/// Views of what was written to get their history when they are asked for it.
+void settle_history(const at::Tensor& traced) {
+  try {
+    traced.grad_fn();
+  } catch (const c10::Error& error) {
+    throw Unsupported("trace",
+                      TensorMeta::of(traced).str() +
+                          ": this result has a history that nobody can use: " + error.msg());
+  }
+}
+
+/// A view that LibTorch lets nobody write to.
+bool is_restricted_view(const at::Tensor& traced) {
+  if (!traced.requires_grad() || !traced.is_view()) return false;
+  const auto* meta = torch::autograd::impl::get_view_autograd_meta(traced);
+  return meta->get_creation_meta() == torch::autograd::CreationMeta::MULTI_OUTPUT_NODE;
 }
 
 }  // namespace
@@ -158,16 +178,20 @@ bool ResultSorter::find_viewed_input(size_t i) {
 void ResultSorter::describe(size_t i) {
   const at::Tensor& traced = traced_[i];
   facts_[i].kind = Kind::Fresh;
+  settle_history(traced);
   facts_[i].requires_grad = traced.requires_grad();
   facts_[i].is_leaf = traced.is_leaf();
   facts_[i].is_inference = traced.is_inference();
   if (!traced.is_inference()) facts_[i].version = static_cast<uint32_t>(traced._version());
+  const bool is_view = !traced.is_inference() && traced.is_view();
+  facts_[i].base_identity = (is_view ? traced._base() : traced).unsafeGetTensorImpl();
   facts_[i].value = current_value(traced);
   facts_[i].root = root_of(traced);
 }
 
 void ResultSorter::sort_group(const std::vector<size_t>& group) {
-  if (group.size() == 1 || find_base_among(group)) return;
+  if (group.size() == 1 && !is_restricted_view(traced_[group.front()])) return;
+  if (find_base_among(group)) return;
   const int32_t base = add_base(group, facts_[group.front()].root);
   for (size_t i : group)
     make_view(i, Kind::ViewOfBase, base, bases_[static_cast<size_t>(base)].tensor);
@@ -176,12 +200,15 @@ void ResultSorter::sort_group(const std::vector<size_t>& group) {
 /// Several results share memory. One of them may be all of it.
 bool ResultSorter::find_base_among(const std::vector<size_t>& group) {
   for (size_t base : group) {
-    if (is_memory(base) || facts_[base].value != facts_[base].root || traced_[base].is_view())
-      continue;
+    if (is_memory(base) || traced_[base].is_view()) continue;
+    const bool is_viewed = std::any_of(group.begin(), group.end(), [&](size_t i) {
+      return traced_[i].is_view() && traced_[i]._base().is_same(traced_[base]);
+    });
+    if (facts_[base].value != facts_[base].root && !is_viewed) continue;
     for (size_t i : group) {
-      if (i != base) {
-        make_view(i, Kind::ViewOfResult, static_cast<int32_t>(base), traced_[base]);
-      }
+      if (i == base) continue;
+      facts_[i].root = facts_[base].value;
+      make_view(i, Kind::ViewOfResult, static_cast<int32_t>(base), traced_[base]);
     }
     return true;
   }

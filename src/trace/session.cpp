@@ -48,6 +48,24 @@ bool is_opaque(torch::autograd::Node& node) {
          !node.tensor_pre_hooks().empty();
 }
 
+/// Visits every autograd node that gradients of the roots reach, once.
+template <class Visit>
+void for_each_node(const edge_list& roots, Visit&& visit) {
+  std::vector<torch::autograd::Node*> pending;
+  std::unordered_set<torch::autograd::Node*> seen;
+  const auto add = [&](const Edge& edge) {
+    if (edge.function && seen.insert(edge.function.get()).second)
+      pending.push_back(edge.function.get());
+  };
+  for (const Edge& root : roots) add(root);
+  while (!pending.empty()) {
+    torch::autograd::Node* node = pending.back();
+    pending.pop_back();
+    visit(*node);
+    for (const Edge& edge : node->next_edges()) add(edge);
+  }
+}
+
 bool says(const c10::Error& error, const char* text) {
   return error.msg().find(text) != std::string::npos;
 }
@@ -65,6 +83,11 @@ void explain(const c10::Error& error) {
         "trace",
         "set_: the function writes to a view of what a tensor held before set_() gave "
         "it other memory. Write to a clone.");
+  }
+  if (says(error, "view size is not compatible with input tensor's size and stride")) {
+    throw Unsupported("trace",
+                      "view: a tensor has no view of this shape, or the function writes through "
+                      "one that LibTorch cannot write back. Use reshape, or write to a clone.");
   }
   if (says(error, "Autograd not support dtype")) {
     throw Unsupported("trace",
@@ -135,6 +158,7 @@ Graph Session::run(const aot::FlatFunction& function, const std::vector<at::Tens
     }
     add_accumulated_grads();
     note_grads();
+    if (const Operator* op = tracer_.hidden_write()) capture_.hidden_write = op->name();
   }
   differentiable_.clear();
   restore_grads();
@@ -205,6 +229,9 @@ void Session::add_sorted_results(const std::vector<at::Tensor>& results) {
   using Kind = ResultFacts::Kind;
   for (size_t i = 0; i < capture_.results.size(); ++i) {
     ResultFacts& facts = capture_.results[i];
+    if (facts.kind != Kind::Input && facts.requires_grad && facts.is_leaf && i < results.size()) {
+      returned_leaves_.insert(sorter.traced(i).unsafeGetTensorImpl());
+    }
     if (facts.kind == Kind::Input || facts.kind == Kind::ViewOfInput ||
         facts.kind == Kind::CustomView) {
       result_inputs_[i] = tracer_.lifted()[static_cast<size_t>(facts.base)].value;
@@ -212,8 +239,6 @@ void Session::add_sorted_results(const std::vector<at::Tensor>& results) {
     if (i >= results.size()) {
       add_new_memory(facts, tracer_.lifted()[sorter.reset()[i - results.size()]].value, i);
     } else if (facts.kind == Kind::Fresh || facts.kind == Kind::CustomView) {
-      const bool is_new_leaf = facts.requires_grad && facts.is_leaf;
-      if (is_new_leaf) returned_leaves_.insert(sorter.traced(i).unsafeGetTensorImpl());
       add_output(sorter.traced(i), {Slot::Kind::Output, static_cast<int32_t>(i)},
                  facts.requires_grad && !facts.is_leaf);
     }
@@ -272,16 +297,19 @@ void Session::add_gradients() {
   differentiable_.clear();
   cut_boundaries();
   lift_unseen_leaves(roots);
+  if (is_capture_ && roots.size() > 1) note_reaching_tangents(roots);
   std::vector<int32_t> positions;
   for (const Lifted& lifted : tracer_.lifted()) {
     if (lifted.link == GradLink::None) continue;
     targets.emplace_back(lifted.node, 0);
     positions.push_back(static_cast<int32_t>(lifted.value->index()));
   }
-  if (targets.empty()) return check_no_inner_history(roots);
   std::vector<at::Tensor> gradients(targets.size());
-  if (!roots.empty()) gradients = run_engine(roots, tangents, targets);
+  if (!roots.empty() && !targets.empty()) gradients = run_engine(roots, tangents, targets);
   check_tangents_kept(tangents);
+  const bool has_any = std::any_of(gradients.begin(), gradients.end(),
+                                   [](const at::Tensor& gradient) { return gradient.defined(); });
+  if (!has_any) check_no_inner_history(roots);
   for (size_t i = 0; i < gradients.size(); ++i) {
     add_output(gradients[i], {Slot::Kind::GradOf, positions[i]});
   }
@@ -315,20 +343,34 @@ void Session::cut_boundaries() {
   }
 }
 
+/// Some formulas do not look at the gradient that comes in, so the graph does not tell where it
+/// comes from.
+void Session::note_reaching_tangents(const edge_list& roots) {
+  for (size_t i = 0; i < roots.size(); ++i) {
+    for_each_node({roots[i]}, [&](const torch::autograd::Node& node) {
+      if (node.sequence_nr() < tracer_.first_sequence()) return;
+      const auto sequence = static_cast<int64_t>(node.sequence_nr() - tracer_.first_sequence());
+      std::vector<bool>& tangents = capture_.reaching_tangents[sequence];
+      tangents.resize(roots.size());
+      tangents[i] = true;
+    });
+  }
+}
+
 /// A custom autograd function may name a parameter that no operator has met yet.
 void Session::lift_unseen_leaves(const edge_list& roots) {
-  std::vector<torch::autograd::Node*> pending;
-  std::unordered_set<torch::autograd::Node*> seen;
-  auto visit = [&](const Edge& edge) {
-    if (edge.function && seen.insert(edge.function.get()).second)
-      pending.push_back(edge.function.get());
+  // Which of its results a node gets gradients for.
+  std::unordered_map<const torch::autograd::Node*, uint32_t> parts;
+  const auto note_part = [&](const Edge& edge) {
+    const auto [part, is_first] = parts.emplace(edge.function.get(), edge.input_nr);
+    if (edge.function && !is_first && part->second != edge.input_nr && is_opaque(*edge.function))
+      capture_.many_part_gradient = edge.function->name();
   };
-  for (const Edge& root : roots) visit(root);
-  while (!pending.empty()) {
-    torch::autograd::Node* node = pending.back();
-    pending.pop_back();
-    if (node->next_edges().empty()) {
-      auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node);
+  for (const Edge& root : roots) note_part(root);
+  for_each_node(roots, [&](torch::autograd::Node& node) {
+    for (const Edge& edge : node.next_edges()) note_part(edge);
+    if (node.next_edges().empty()) {
+      auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(&node);
       if (leaf != nullptr && returned_leaves_.count(leaf->variable.unsafeGetTensorImpl()) != 0) {
         throw Unsupported("trace",
                           "requires_grad_: the function returns a leaf that it made and a result "
@@ -339,16 +381,15 @@ void Session::lift_unseen_leaves(const edge_list& roots) {
         tracer_.lift(leaf->variable);
       }
     }
-    check_accumulator(*node);
-    if (is_opaque(*node)) capture_.opaque_gradient = node->name();
-    if (!node->next_edges().empty() && node->sequence_nr() < tracer_.first_sequence()) {
-      throw Unsupported("trace", node->name() +
+    check_accumulator(node);
+    if (is_opaque(node)) capture_.opaque_gradient = node.name();
+    if (!node.next_edges().empty() && node.sequence_nr() < tracer_.first_sequence()) {
+      throw Unsupported("trace", node.name() +
                                      ": a custom autograd function takes a captured tensor that is "
                                      "not a leaf, and its gradient would go on outside. Pass that "
                                      "tensor as an argument, or detach it.");
     }
-    for (const Edge& edge : node->next_edges()) visit(edge);
-  }
+  });
 }
 
 void Session::check_not_mutated_in_backward() const {
@@ -416,6 +457,8 @@ void Session::drop_unused_captures() {
   for (size_t i = graph.inputs().size(); i-- > 0;) {
     const Graph::Input& input = graph.inputs()[i];
     if (input.slot.kind != Slot::Kind::Captured || input.value->is_used()) continue;
+    const InputFacts& facts = input_facts_[input.value];
+    if (facts.new_geometry || facts.new_requires_grad) continue;
     const auto is_in = [&](const std::vector<const Value*>& inputs) {
       return std::find(inputs.begin(), inputs.end(), input.value) != inputs.end();
     };

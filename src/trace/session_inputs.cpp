@@ -140,12 +140,12 @@ void Session::describe_inputs() {
     at::FunctionalTensorWrapper& wrapper = functional_wrapper(lifted.wrapper);
     const bool is_reshaped = tracing::is_reshaped(lifted);
     if (is_reshaped) facts.new_geometry = TensorMeta::of(lifted.wrapper);
-    if (is_reshaped || has_other_memory(lifted) || wrapper.has_data_mutation()) {
-      const auto version =
-          static_cast<uint64_t>(lifted.wrapper.is_inference() ? 1 : lifted.wrapper._version());
-      facts.writes = version + tracer_.list_writes(lifted.wrapper);
-      facts.seen_by_autograd = is_history_changed(lifted);
-    }
+    const bool is_changed = is_reshaped || has_other_memory(lifted) || wrapper.has_data_mutation();
+    // A change of shape of a view counts as well.
+    const auto version = static_cast<uint64_t>(
+        lifted.wrapper.is_inference() ? (is_changed ? 1 : 0) : lifted.wrapper._version());
+    facts.writes = version + (is_changed ? tracer_.list_writes(lifted.wrapper) : 0);
+    if (is_changed) facts.seen_by_autograd = is_history_changed(lifted);
     note_requires_grad(lifted, facts);
   }
 }

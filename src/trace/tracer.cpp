@@ -64,6 +64,9 @@ Node* Tracer::record(const Operator& op, std::vector<Argument> args) {
   node->phase = phase_;
   if (!at::GradMode::is_enabled()) node->set(Tag::NoGrad);
   if (autocast_) node->set(Tag::Autocast);
+  // An operator that switches grad mode off inside may do so to write to a differentiable tensor.
+  const bool is_inside = node->has(Tag::NoGrad) && grad_mode_ && phase_ == Phase::Forward;
+  if (is_inside && torch::autograd::get_current_node() == nullptr) hidden_write_ = &op;
   // An operator's autograd node is made before the operator runs below autograd.
   uint64_t sequence = at::sequence_number::peek() - 1;
   if (const NodePtr from = issuer()) {

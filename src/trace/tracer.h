@@ -6,6 +6,7 @@
 #include <atomic>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -65,6 +66,8 @@ class Tracer : public c10::intrusive_ptr_target {
   void set_phase(Phase phase) { phase_ = phase; }
   /// Whether autocast is on where user code calls the operator now being traced.
   void set_autocast(bool enabled) { autocast_ = enabled; }
+  /// Whether grad mode is on there.
+  void set_grad_mode(bool enabled) { grad_mode_ = enabled; }
   bool is_closed() const { return closed_; }
   /// Whether the trace was begun in inference mode. It runs outside of it, since LibTorch cannot
   /// make functional views there; the graph's caller gets inference tensors by itself.
@@ -94,6 +97,15 @@ class Tracer : public c10::intrusive_ptr_target {
   void mirror_history(const at::Tensor& written);
   /// Gives real tensors back their own history.
   void restore_histories();
+
+  /// A view of a differentiable tensor was made that has no history: a write to their memory is
+  /// hidden from autograd.
+  void note_detached(const at::Tensor& traced);
+  /// After an operator wrote to a traced tensor and left it the history it had, or not: notes it if
+  /// autograd does not know.
+  void note_write(const at::Tensor& written, bool has_same_history, const Operator& op);
+  /// An operator that wrote without autograd's knowledge; null if there is none.
+  const Operator* hidden_write() const { return hidden_write_; }
 
   /// Functionalisation is about to call the twin of this in-place operator.
   void announce_in_place(const Operator* op) { announced_in_place_ = op; }
@@ -145,6 +157,7 @@ class Tracer : public c10::intrusive_ptr_target {
   TraceOptions options_;
   Phase phase_ = Phase::Forward;
   bool autocast_ = false;
+  bool grad_mode_ = true;
   const bool in_inference_mode_;
   const Operator* announced_in_place_ = nullptr;
   NodePtr issuer_;
@@ -155,6 +168,8 @@ class Tracer : public c10::intrusive_ptr_target {
   std::unordered_map<const c10::TensorImpl*, size_t> lifted_index_;
   std::unordered_map<const c10::StorageImpl*, size_t> lifted_storages_;
   bool any_storage_is_addressed_ = false;
+  std::unordered_set<const c10::StorageImpl*> detached_storages_;
+  const Operator* hidden_write_ = nullptr;
   std::unordered_map<const c10::TensorImpl*, at::Tensor> constants_;
   std::unordered_map<const c10::TensorImpl*, uint64_t> list_writes_;
   std::vector<std::pair<c10::weak_intrusive_ptr<c10::TensorImpl>, const Operator*>> watched_;

@@ -124,6 +124,8 @@ class Comparison {
     const std::string difference = tensor_difference(eager, compiled);
     expect(difference.empty(), "value", where + ": " + difference);
     if (!eager.defined() || !compiled.defined()) return;
+    // Views of what was written to get their history when they are asked for it.
+    for (const at::Tensor& tensor : {eager, compiled}) error_of([&] { tensor.grad_fn(); });
     expect_equal(eager.requires_grad(), compiled.requires_grad(), "requires_grad", where);
     expect_equal(eager.is_leaf(), compiled.is_leaf(), "is_leaf", where);
     expect_equal(eager.is_inference(), compiled.is_inference(), "is_inference", where);
@@ -196,6 +198,9 @@ class Comparison {
     const at::Tensor eager = eager_.everything()[root], compiled = compiled_.everything()[root];
     const std::string expected = error_of([&] { backward(eager); });
     const std::string actual = error_of([&] { backward(compiled); });
+    // What was written to may be another tensor than the one that was saved.
+    const bool complains = expected.find("modified by an inplace operation") != std::string::npos;
+    if (complains && actual.empty()) return forget_gradients();
     expect(expected.empty() == actual.empty(), "backward throws",
            name_of(root) + ": " + expected + actual);
     for (size_t i = 0; i < eager_.inputs.leaves.size(); ++i) {
@@ -204,16 +209,16 @@ class Comparison {
     }
   }
 
-  static at::Tensor packed(const at::Tensor& gradient) {
-    return gradient.defined() ? gradient.contiguous() : gradient;
+  void forget_gradients() {
+    for (const Run* run : {&eager_, &compiled_}) {
+      for (const at::Tensor& leaf : run->inputs.leaves) leaf.mutable_grad().reset();
+    }
   }
 
   void compare_gradient(const at::Tensor& eager, const at::Tensor& compiled,
                         const std::string& where) {
-    // What comes through a write is laid out anew, so strides do not count.
-    const std::string difference = points_.exact_gradients
-                                       ? tensor_difference(packed(eager), packed(compiled))
-                                       : closeness_difference(eager, compiled);
+    const std::string difference = points_.exact_gradients ? tensor_difference(eager, compiled)
+                                                           : closeness_difference(eager, compiled);
     expect(difference.empty(), "gradient", where + ": " + difference);
   }
 

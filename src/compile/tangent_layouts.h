@@ -1,0 +1,14 @@
+#pragma once
+
+#include <vector>
+
+#include "ahead/graph.h"
+
+namespace ahead::compiling {
+
+/// The backward graph for tangents of another layout than it was traced for: what its operators
+/// give, and how they round, may depend on strides. One description for each Tangent, in order.
+/// Throws Unsupported if there is no such graph.
+Graph with_tangent_layouts(const Graph& backward, const std::vector<TensorMeta>& tangents);
+
+}  // namespace ahead::compiling

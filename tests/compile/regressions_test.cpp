@@ -1,0 +1,181 @@
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "ahead/ahead.h"
+#include "support/compiled_check.h"
+
+/// Programs that were compiled wrongly once, found by the fuzzer and made small.
+namespace ahead {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+at::Tensor leaf(at::IntArrayRef sizes) {
+  return at::randn(sizes).set_requires_grad(true);
+}
+
+/// Differentiates the gradient of a compiled function by its one input.
+void differentiate_twice(const aot::FlatFunction& function, const at::Tensor& input) {
+  auto compiled = compile(function, {.fullgraph = true});
+  const at::Tensor result = compiled(Tensors{input * 1})[0];
+  torch::autograd::grad({result.sum()}, {input}, {}, true, /*create_graph=*/true);
+}
+
+TEST(CompileRegressions, ResultThatWasWrittenToAndIsSaved) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        at::Tensor y = in[0] * in[0];
+        return {at::elu_(y)};
+      },
+      {leaf({3})});
+}
+
+TEST(CompileRegressions, ViewsOfATensorThatWasWrittenTo) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor y = (in[0] * 2).tanh_();
+        return {y.view(-1), y.select(0, 1)};
+      },
+      {leaf({2, 3})});
+}
+
+TEST(CompileRegressions, NewLeafThatSharesMemoryWithAnInput) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        return {in[0], in[0].detach().requires_grad_()};
+      },
+      {at::randn({3})});
+}
+
+TEST(CompileRegressions, ResultOfALeafMadeInsideBesideAnUnusedInputWithGradient) {
+  auto compiled = compile(aot::FlatFunction([](const Tensors& in) -> Tensors {
+                            return {in[1].detach().requires_grad_().sqrt()};
+                          }),
+                          {.fullgraph = true});
+  EXPECT_THROW(compiled(Tensors{leaf({3}), at::rand({3})}), Unsupported);
+}
+
+TEST(CompileRegressions, GradientOfZerosOfOneOfTwoResults) {
+  const auto f = [](const Tensors& in) -> Tensors { return {at::floor(in[0]), at::mish(in[0])}; };
+  auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true});
+  const at::Tensor x = leaf({3});
+  compiled(Tensors{x})[0].sum().backward();
+  ASSERT_TRUE(x.grad().defined());
+  EXPECT_TRUE(at::equal(x.grad(), at::zeros({3})));
+}
+
+TEST(CompileRegressions, CapturedTensorThatIsOnlyReturned) {
+  const at::Tensor captured = at::randn({2});
+  expect_compiled_like_eager(
+      [captured](const Tensors& in) -> Tensors {
+        return {in[0] * 2, captured};
+      },
+      {leaf({3})}, {.write_to_outputs = false});
+}
+
+TEST(CompileRegressions, SecondDerivativeBehindAWriteThatAutogradDoesNotSee) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    const at::Tensor y = in[0].sin();
+    {
+      at::NoGradGuard no_grad;
+      y.mul_(2);
+    }
+    return {y * in[0]};
+  };
+  EXPECT_THROW(differentiate_twice(f, leaf({3})), Unsupported);
+  const auto g = [](const Tensors& in) -> Tensors {
+    const at::Tensor y = in[0] * 2;
+    y.detach().mul_(2);
+    return {y * y.sin()};
+  };
+  EXPECT_THROW(differentiate_twice(g, leaf({3})), Unsupported);
+}
+
+TEST(CompileRegressions, SecondDerivativeOfAnInputThatWasWrittenTo) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    const at::Tensor y = in[0].sin();
+    in[0].mul_(2);
+    return {y};
+  };
+  EXPECT_THROW(differentiate_twice(f, leaf({3})), Unsupported);
+}
+
+TEST(CompileRegressions, SecondDerivativeBehindAWriteWithoutDerivative) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    const at::Tensor y = in[0].sin();
+    y.logical_and_(in[0]);
+    return {y};
+  };
+  EXPECT_THROW(differentiate_twice(f, leaf({3})), Unsupported);
+}
+
+TEST(CompileRegressions, SecondDerivativeThroughACopyIntoAnotherLayout) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    const at::Tensor y = at::zeros({3, 2});
+    y.t().copy_(in[0] * in[0]);
+    return {y * y};
+  };
+  auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true});
+  const at::Tensor x = leaf({2, 3});
+  const auto second_gradient = [&](const aot::FlatFunction& function) {
+    const at::Tensor first =
+        torch::autograd::grad({function({x})[0].sum()}, {x}, {}, true, true)[0];
+    return torch::autograd::grad({first.sum()}, {x})[0];
+  };
+  EXPECT_TRUE(at::allclose(second_gradient(compiled), second_gradient(f)));
+}
+
+TEST(CompileRegressions, GradientThatDoesNotDependOnWhatComesIn) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor y = in[1] * 1;
+        y.eq_(in[1]);
+        return {in[0] * 2, y};
+      },
+      {leaf({3}), leaf({3})});
+}
+
+TEST(CompileRegressions, ViewOfAViewThatWasMadeWithoutGradMode) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        at::Tensor y;
+        {
+          at::NoGradGuard no_grad;
+          y = in[0].t();
+        }
+        return {y.narrow(0, 0, 1)};
+      },
+      {leaf({2, 2})});
+}
+
+TEST(CompileRegressions, ViewsOfADetachedTensorAfterAWrite) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        in[0].mul_(2);
+        const at::Tensor y = in[0].detach();
+        return {y, y.unbind(0)[1]};
+      },
+      {at::randn({3, 2})});
+}
+
+TEST(CompileRegressions, GradientsThatComeInExpanded) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        return {at::batch_norm(in[0], in[1], {}, {}, {}, /*training=*/true, 0.1, 1e-5, false),
+                at::linear(in[0].flatten(1), in[2]).t()};
+      },
+      {leaf({4, 3, 5}), leaf({3}), leaf({7, 15})});
+}
+
+TEST(CompileRegressions, HookInAFunctionWithSeveralResults) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor y = in[0] * 2;
+        y.register_hook([](const at::Tensor& gradient) { return gradient * gradient + 1; });
+        return {y.sin(), in[1] * 3};
+      },
+      {leaf({3}), leaf({3})});
+}
+
+}  // namespace
+}  // namespace ahead
