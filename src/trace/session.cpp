@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "ahead/errors.h"
+#include "trace/autograd_graph.h"
 #include "trace/functional.h"
 #include "trace/guards.h"
 
@@ -38,32 +39,6 @@ bool is_data_access(const c10::Error& error) {
 bool is_unfunctionalizable_view(const c10::Error& error) {
   return error.msg().find("encountered a mutation on a view chain") != std::string::npos ||
          error.msg().find("tensor being mutated that has internal overlap") != std::string::npos;
-}
-
-/// Whether a gradient does more than its operator's formula says.
-bool is_opaque(torch::autograd::Node& node) {
-  if (dynamic_cast<torch::autograd::AccumulateGrad*>(&node) != nullptr) return false;
-  return std::string_view(typeid(node).name()).find("CppNode") != std::string_view::npos ||
-         !node.pre_hooks().empty() || !node.post_hooks().empty() ||
-         !node.tensor_pre_hooks().empty();
-}
-
-/// Visits every autograd node that gradients of the roots reach, once.
-template <class Visit>
-void for_each_node(const edge_list& roots, Visit&& visit) {
-  std::vector<torch::autograd::Node*> pending;
-  std::unordered_set<torch::autograd::Node*> seen;
-  const auto add = [&](const Edge& edge) {
-    if (edge.function && seen.insert(edge.function.get()).second)
-      pending.push_back(edge.function.get());
-  };
-  for (const Edge& root : roots) add(root);
-  while (!pending.empty()) {
-    torch::autograd::Node* node = pending.back();
-    pending.pop_back();
-    visit(*node);
-    for (const Edge& edge : node->next_edges()) add(edge);
-  }
 }
 
 bool says(const c10::Error& error, const char* text) {
@@ -297,7 +272,11 @@ void Session::add_gradients() {
   differentiable_.clear();
   cut_boundaries();
   lift_unseen_leaves(roots);
-  if (is_capture_ && roots.size() > 1) note_reaching_tangents(roots);
+  if (is_capture_ && roots.size() > 1) {
+    capture_.reaching_tangents = reaching_roots(roots, tracer_.first_sequence());
+    if (const auto* node = find_many_part_gradient(roots))
+      capture_.many_part_gradient = node->name();
+  }
   std::vector<int32_t> positions;
   for (const Lifted& lifted : tracer_.lifted()) {
     if (lifted.link == GradLink::None) continue;
@@ -343,32 +322,9 @@ void Session::cut_boundaries() {
   }
 }
 
-/// Some formulas do not look at the gradient that comes in, so the graph does not tell where it
-/// comes from.
-void Session::note_reaching_tangents(const edge_list& roots) {
-  for (size_t i = 0; i < roots.size(); ++i) {
-    for_each_node({roots[i]}, [&](const torch::autograd::Node& node) {
-      if (node.sequence_nr() < tracer_.first_sequence()) return;
-      const auto sequence = static_cast<int64_t>(node.sequence_nr() - tracer_.first_sequence());
-      std::vector<bool>& tangents = capture_.reaching_tangents[sequence];
-      tangents.resize(roots.size());
-      tangents[i] = true;
-    });
-  }
-}
-
 /// A custom autograd function may name a parameter that no operator has met yet.
 void Session::lift_unseen_leaves(const edge_list& roots) {
-  // Which of its results a node gets gradients for.
-  std::unordered_map<const torch::autograd::Node*, uint32_t> parts;
-  const auto note_part = [&](const Edge& edge) {
-    const auto [part, is_first] = parts.emplace(edge.function.get(), edge.input_nr);
-    if (edge.function && !is_first && part->second != edge.input_nr && is_opaque(*edge.function))
-      capture_.many_part_gradient = edge.function->name();
-  };
-  for (const Edge& root : roots) note_part(root);
   for_each_node(roots, [&](torch::autograd::Node& node) {
-    for (const Edge& edge : node.next_edges()) note_part(edge);
     if (node.next_edges().empty()) {
       auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(&node);
       if (leaf != nullptr && returned_leaves_.count(leaf->variable.unsafeGetTensorImpl()) != 0) {

@@ -51,7 +51,6 @@ class Session {
   void check_no_inner_history(const torch::autograd::edge_list& roots) const;
   void cut_boundaries();
   void add_accumulated_grads();
-  void note_reaching_tangents(const torch::autograd::edge_list& roots);
   void lift_unseen_leaves(const torch::autograd::edge_list& roots);
   void check_not_mutated_in_backward() const;
   void note_grads();

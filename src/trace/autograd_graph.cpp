@@ -1,0 +1,50 @@
+#include "trace/autograd_graph.h"
+
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+
+#include <string_view>
+#include <typeinfo>
+
+namespace ahead::tracing {
+
+using torch::autograd::Edge;
+using torch::autograd::edge_list;
+
+bool is_opaque(torch::autograd::Node& node) {
+  if (dynamic_cast<torch::autograd::AccumulateGrad*>(&node) != nullptr) return false;
+  return std::string_view(typeid(node).name()).find("CppNode") != std::string_view::npos ||
+         !node.pre_hooks().empty() || !node.post_hooks().empty() ||
+         !node.tensor_pre_hooks().empty();
+}
+
+torch::autograd::Node* find_many_part_gradient(const edge_list& roots) {
+  std::unordered_map<const torch::autograd::Node*, uint32_t> parts;
+  torch::autograd::Node* found = nullptr;
+  const auto note = [&](const Edge& edge) {
+    if (!edge.function) return;
+    const auto [part, is_first] = parts.emplace(edge.function.get(), edge.input_nr);
+    if (!is_first && part->second != edge.input_nr && is_opaque(*edge.function))
+      found = edge.function.get();
+  };
+  for (const Edge& root : roots) note(root);
+  for_each_node(roots, [&](const torch::autograd::Node& node) {
+    for (const Edge& edge : node.next_edges()) note(edge);
+  });
+  return found;
+}
+
+std::unordered_map<int64_t, std::vector<bool>> reaching_roots(const edge_list& roots,
+                                                              uint64_t first_sequence) {
+  std::unordered_map<int64_t, std::vector<bool>> reach;
+  for (size_t i = 0; i < roots.size(); ++i) {
+    for_each_node({roots[i]}, [&](const torch::autograd::Node& node) {
+      if (node.sequence_nr() < first_sequence) return;
+      std::vector<bool>& from = reach[static_cast<int64_t>(node.sequence_nr() - first_sequence)];
+      from.resize(roots.size());
+      from[i] = true;
+    });
+  }
+  return reach;
+}
+
+}  // namespace ahead::tracing

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <torch/csrc/autograd/edge.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <cstdint>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+/// What can be learnt from LibTorch's graph of autograd nodes before it runs.
+namespace ahead::tracing {
+
+/// Visits every autograd node that gradients of the roots reach, once.
+template <class Visit>
+void for_each_node(const torch::autograd::edge_list& roots, Visit&& visit) {
+  std::vector<torch::autograd::Node*> pending;
+  std::unordered_set<torch::autograd::Node*> seen;
+  const auto add = [&](const torch::autograd::Edge& edge) {
+    if (edge.function && seen.insert(edge.function.get()).second)
+      pending.push_back(edge.function.get());
+  };
+  for (const torch::autograd::Edge& root : roots) add(root);
+  while (!pending.empty()) {
+    torch::autograd::Node* node = pending.back();
+    pending.pop_back();
+    visit(*node);
+    for (const torch::autograd::Edge& edge : node->next_edges()) add(edge);
+  }
+}
+
+/// Whether a gradient does more than its operator's formula says: a custom function, or hooks.
+bool is_opaque(torch::autograd::Node& node);
+
+/// An opaque node that gets gradients for several of its results; null if there is none.
+torch::autograd::Node* find_many_part_gradient(const torch::autograd::edge_list& roots);
+
+/// For each autograd node made since `first_sequence`, by sequence number counted from there, which
+/// roots its gradient comes from.
+std::unordered_map<int64_t, std::vector<bool>> reaching_roots(
+    const torch::autograd::edge_list& roots, uint64_t first_sequence);
+
+}  // namespace ahead::tracing
