@@ -18,6 +18,7 @@ namespace {
 
 volatile std::sig_atomic_t crashed = 0;
 uint64_t current_seed = 0;
+std::string current_program;
 
 void on_crash(int signal) {
   if (crashed == 0) {
@@ -27,6 +28,7 @@ void on_crash(int signal) {
         std::snprintf(text, sizeof(text), "\nsignal %d while at AHEAD_FUZZ_SEED=%llu\n", signal,
                       static_cast<unsigned long long>(current_seed));
     if (write(STDERR_FILENO, text, static_cast<size_t>(length)) < 0) std::_Exit(1);
+    if (write(STDERR_FILENO, current_program.data(), current_program.size()) < 0) std::_Exit(1);
   }
   std::signal(signal, SIG_DFL);
   std::raise(signal);
@@ -83,6 +85,7 @@ Mode engine_mode() {
 void Campaign::run(uint64_t seed) {
   current_seed = seed;
   const Program program = generate(seed, mode_.sharing);
+  current_program = program.str();
   const Verdict verdict = mode_.check(program);
   ++programs_;
   switch (verdict.kind) {
@@ -104,6 +107,7 @@ void Campaign::run(uint64_t seed) {
 
 void Campaign::report(const Program& program, const Verdict& verdict) {
   const Program minimal = shrink(program, [&](const Program& candidate) {
+    current_program = candidate.str();
     const Verdict again = mode_.check(candidate);
     return again.kind == Verdict::Kind::Differs && again.what == verdict.what;
   });

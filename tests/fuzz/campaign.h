@@ -50,7 +50,7 @@ class Campaign {
   std::set<std::string> reported_;
 };
 
-/// If the process crashes, prints the seed it was at.
+/// If the process crashes, prints the seed and the program it was at.
 void print_seed_on_crash();
 
 }  // namespace ahead::fuzz

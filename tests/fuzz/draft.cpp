@@ -103,8 +103,8 @@ const at::Tensor& Draft::operand(size_t index) const {
 const std::vector<Family>& families() {
   static const std::vector<Family> all = {
       pointwise_family(), binary_family(),   matmul_family(),           reduction_family(),
-      view_family(),      mutation_family(), indexed_mutation_family(), shaping_family(),
-      layer_family(),     random_family(),   autograd_family()};
+      view_family(),      mutation_family(), indexed_mutation_family(), shape_mutation_family(),
+      shaping_family(),   layer_family(),    random_family(),           autograd_family()};
   return all;
 }
 

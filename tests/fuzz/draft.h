@@ -96,6 +96,7 @@ Family reduction_family();
 Family view_family();
 Family mutation_family();
 Family indexed_mutation_family();
+Family shape_mutation_family();
 Family shaping_family();
 Family layer_family();
 Family random_family();

@@ -69,12 +69,12 @@ void Fuzz::run(Campaign campaign, uint64_t default_programs, double largest_unsu
 }  // namespace
 
 TEST_P(Fuzz, Programs) {
-  run(Campaign(traced_mode()), 3000, 0.10);
+  run(Campaign(traced_mode()), 4000, 0.10);
 }
 
 TEST_P(Fuzz, CompiledPrograms) {
   // Inputs often share memory here, which is refused where they have no common base.
-  run(Campaign(compiled_mode()), 80, 0.25);
+  run(Campaign(compiled_mode()), 300, 0.25);
 }
 
 TEST_P(Fuzz, CompiledBackwards) {

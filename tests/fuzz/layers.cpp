@@ -189,6 +189,8 @@ Family random_family() {
   f.add(one, FUZZ_EFFECT(t[0].uniform_(0, 1)));
   f.add(one, FUZZ_EFFECT(t[0].normal_(0, 1)));
   f.add(two, FUZZ_VALUE(at::normal(t[0], at::square(t[1]))));
+  f.add(one, FUZZ_VALUE(at::rrelu(t[0], 0.1, 0.3, true)));
+  f.add(one, FUZZ_VALUE(at::rrelu(t[0], 0.1, 0.3, false)));
   f.add(size, FUZZ_VALUE(at::rand({n[0], 2})));
   f.add(size, FUZZ_VALUE(at::randint(0, 4, {n[0]})));
   f.add(size, FUZZ_VALUE(at::randperm(n[0])));

@@ -178,4 +178,42 @@ Family indexed_mutation_family() {
   return f;
 }
 
+namespace {
+
+/// Autograd takes a change of shape of a view for a write to all of its base.
+bool is_no_tracked_view(const at::Tensor& tensor) {
+  return !tensor.requires_grad() || !tensor.is_view();
+}
+
+Filter reshapable(int64_t low, int64_t high = 8) {
+  return both(is_no_tracked_view, rank_from(low, high));
+}
+
+void two_dims(Draft& draft) {
+  const at::Tensor tensor = draft.take(reshapable(2));
+  draft.take_dim(tensor);
+  draft.take_dim(tensor);
+}
+
+void new_dim(Draft& draft) {
+  const at::Tensor tensor = draft.take(is_no_tracked_view);
+  draft.add(draft.random.between(-tensor.dim() - 1, tensor.dim()));
+}
+
+void one_dim(Draft& draft) {
+  draft.take_dim(draft.take(reshapable(1)));
+}
+
+}  // namespace
+
+Family shape_mutation_family() {
+  Family f{"shape mutation", 0.7, {}};
+  f.add(one(reshapable(2, 2)), FUZZ_EFFECT(t[0].t_()));
+  f.add(two_dims, FUZZ_EFFECT(t[0].transpose_(n[0], n[1])));
+  f.add(new_dim, FUZZ_EFFECT(t[0].unsqueeze_(n[0])));
+  f.add(one_dim, FUZZ_EFFECT(t[0].squeeze_(n[0])));
+  f.add(one(reshapable(1)), FUZZ_EFFECT(t[0].squeeze_()));
+  return f;
+}
+
 }  // namespace ahead::fuzz
