@@ -1,0 +1,34 @@
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "ahead/ahead.h"
+
+namespace ahead {
+namespace {
+
+TEST(Explain, NamesWhatDiffers) {
+  at::Tensor weight = at::ones({3});
+  auto compiled = compile([&](const at::Tensor& a, const at::Tensor& b) { return a * b * weight; },
+                          {.fullgraph = true});
+  const at::Tensor a = at::ones({3});
+  EXPECT_EQ(compiled.explain(a, a), "nothing is compiled yet");
+  compiled(a, at::ones({3}));
+  EXPECT_EQ(compiled.explain(a, at::ones({3})), "program 0 fits");
+  EXPECT_EQ(compiled.explain(a, at::ones({2, 3})),
+            "program 0: tensor 1: expected f32[3], got f32[2, 3]");
+  EXPECT_EQ(compiled.explain(a, a), "program 0: other arguments are the same tensor");
+  weight.set_requires_grad(true);
+  EXPECT_EQ(compiled.explain(a, at::ones({3})),
+            "program 0: a captured tensor: expected f32[3], got f32[3] requires_grad");
+}
+
+TEST(Explain, SaysWhyCallsRunEagerly) {
+  auto compiled = compile([](const at::Tensor& x) { return x * x.sum().item<double>(); });
+  compiled(at::ones({3}));
+  const std::string reason = compiled.explain(at::ones({3}));
+  EXPECT_EQ(reason.find("runs eagerly: "), 0u) << reason;
+  EXPECT_NE(reason.find("returns a value of the tensor"), std::string::npos) << reason;
+}
+
+}  // namespace
+}  // namespace ahead
