@@ -5,6 +5,7 @@
 #include "ahead/aot.h"
 #include "ahead/backend.h"
 #include "ahead/budget.h"
+#include "ahead/checkpoint.h"
 #include "ahead/compile.h"
 #include "ahead/compiled_autograd.h"
 #include "ahead/errors.h"

@@ -191,8 +191,10 @@ enum class Tag : uint16_t {
   MustBeInBackward = 1 << 3,
   MustSave = 1 << 4,
   MustRecompute = 1 << 5,
-  Random = 1 << 6,  ///< draws random numbers
-  Effect = 1 << 7,  ///< must run exactly once, in order, whether or not its results are used
+  Random = 1 << 6,      ///< draws random numbers
+  Effect = 1 << 7,      ///< must run exactly once, in order, whether or not its results are used
+  PreferSave = 1 << 8,  ///< computed again only to keep to a memory budget
+  PreferRecompute = 1 << 9,  ///< counts as cheap to compute again
 };
 
 /// One operator call.

@@ -13,6 +13,8 @@
 #include "compile/plan_builder.h"
 #include "compile/synthetic_base.h"
 #include "compile/tangent_layouts.h"
+#include "runtime/region_watch.h"
+#include "runtime/saved_tensor_hooks.h"
 #include "trace/capture.h"
 
 namespace ahead::compiling {
@@ -232,6 +234,9 @@ struct Captured {
 Captured capture_function(const aot::FlatFunction& function,
                           const std::vector<at::Tensor>& inputs) {
   constexpr bool joint = true;  // even where grad mode is off: the function may switch it on
+  // What autograd saves while tracing is no business of a checkpoint around the compiled function.
+  const runtime::KeeperScope::Pause unkept;
+  const runtime::RegionWatch::Pause unwatched;
   Captured result;
   const AutocastKeeper autocast;
   try {

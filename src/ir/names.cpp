@@ -114,6 +114,8 @@ constexpr TagName tags[] = {
     {Tag::MustBeInBackward, "must_be_in_backward"},
     {Tag::MustSave, "must_save"},
     {Tag::MustRecompute, "must_recompute"},
+    {Tag::PreferSave, "prefer_save"},
+    {Tag::PreferRecompute, "prefer_recompute"},
     {Tag::Random, "random"},
     {Tag::Effect, "effect"},
 };

@@ -8,6 +8,7 @@ namespace {
 
 Verdict judge(const Node& node, const Role& role, const Ruling& ruling) {
   if (ruling.again == Again::View || ruling.again == Again::Must) return {true, ruling.reason};
+  if (ruling.again == Again::Cheap && node.has(Tag::PreferRecompute)) return {true, ruling.reason};
   if (node.phase == Phase::Backward && !role.in_forward) return {true, "of the backward phase"};
   if (ruling.again == Again::Never) return {false, ruling.reason};
   return {false, "the backward takes it, and computes nothing again"};

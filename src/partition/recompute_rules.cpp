@@ -59,6 +59,8 @@ const Rule rules[] = {
      "the backward writes to it, so that each run needs its own"},
     {has<Tag::MustRecompute>, Again::Must, "tagged must_recompute"},
     {[](const Case& c) { return ops::is_view(c.node); }, Again::View, nullptr},
+    {has<Tag::PreferSave>, Again::Expensive, "tagged prefer_save"},
+    {has<Tag::PreferRecompute>, Again::Cheap, "tagged prefer_recompute"},
     {[](const Case& c) {
        return !in_namespace(c, {"aten", "prims"}) && !c.options.recompute_custom_operators;
      },

@@ -11,7 +11,8 @@ namespace {
 
 constexpr uint16_t placement_tags =
     static_cast<uint16_t>(Tag::MustBeInForward) | static_cast<uint16_t>(Tag::MustBeInBackward) |
-    static_cast<uint16_t>(Tag::MustSave) | static_cast<uint16_t>(Tag::MustRecompute);
+    static_cast<uint16_t>(Tag::MustSave) | static_cast<uint16_t>(Tag::MustRecompute) |
+    static_cast<uint16_t>(Tag::PreferSave) | static_cast<uint16_t>(Tag::PreferRecompute);
 
 /// Writes a node down so that nodes with equal texts compute the same.
 class KeyWriter {

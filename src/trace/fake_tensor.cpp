@@ -1,5 +1,6 @@
 #include "trace/fake_tensor.h"
 
+#include <ATen/FunctionalTensorWrapper.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/TensorOptions.h>
@@ -75,6 +76,11 @@ at::Tensor meta_copy(const at::Tensor& real) {
   impl->set_sizes_and_strides(real.sizes(), real.strides());
   if (real.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
   return at::Tensor(std::move(impl));
+}
+
+Value* value_of(const at::Tensor& traced) {
+  at::functionalization::impl::sync(traced);
+  return as_fake(at::functionalization::impl::unsafeGetFunctionalWrapper(traced)->value()).value();
 }
 
 }  // namespace ahead::tracing

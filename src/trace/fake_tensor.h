@@ -53,6 +53,10 @@ inline FakeTensor& as_fake(const at::Tensor& tensor) {
 at::Tensor make_fake(at::Tensor meta, at::Device device, Value* value,
                      const c10::intrusive_ptr<Tracer>& tracer);
 
+/// What a traced tensor holds now, in the graph. Writes that it has not seen yet are recorded
+/// first.
+Value* value_of(const at::Tensor& traced);
+
 /// A meta tensor with the layout, the storage size and the wrapped-number flag of a real one.
 at::Tensor meta_copy(const at::Tensor& real);
 

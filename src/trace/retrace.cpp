@@ -8,15 +8,6 @@
 #include "trace/guards.h"
 
 namespace ahead::tracing {
-namespace {
-
-Value* value_of(const at::Tensor& traced) {
-  at::functionalization::impl::sync(traced);
-  return as_fake(at::functionalization::impl::unsafeGetFunctionalWrapper(traced)->value()).value();
-}
-
-}  // namespace
-
 at::Tensor add_traced_input(Tracer& tracer, Slot slot, TensorMeta meta) {
   BelowTracing below;
   at::Tensor shape(at::detail::empty_strided_meta(meta.sizes, meta.strides, meta.dtype));

@@ -20,11 +20,6 @@ namespace functional = at::functionalization::impl;
 using torch::autograd::Edge;
 using torch::autograd::edge_list;
 
-Value* value_of(const at::Tensor& traced) {
-  functional::sync(traced);
-  return as_fake(functional_wrapper(traced).value()).value();
-}
-
 /// Memory is read without an operator, so it is LibTorch that notices. Its two complaints:
 bool is_data_access(const c10::Error& error) {
   if (typeid(error) != typeid(c10::Error)) return false;

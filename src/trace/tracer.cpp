@@ -11,6 +11,7 @@
 #include <optional>
 #include <typeindex>
 
+#include "ahead/checkpoint.h"
 #include "ahead/errors.h"
 #include "base/intern.h"
 #include "trace/fallbacks.h"
@@ -67,6 +68,7 @@ Node* Tracer::record(const Operator& op, std::vector<Argument> args) {
   // An operator that switches grad mode off inside may do so to write to a differentiable tensor.
   const bool is_inside = node->has(Tag::NoGrad) && grad_mode_ && phase_ == Phase::Forward;
   if (is_inside && torch::autograd::get_current_node() == nullptr) hidden_write_ = &op;
+  if (phase_ == Phase::Forward && !checkpoints_.empty()) tag_for_checkpoint(*node);
   // An operator's autograd node is made before the operator runs below autograd.
   uint64_t sequence = at::sequence_number::peek() - 1;
   if (const NodePtr from = issuer()) {
@@ -81,6 +83,15 @@ Node* Tracer::record(const Operator& op, std::vector<Argument> args) {
 
 NodePtr Tracer::issuer() const {
   return issuer_ ? issuer_ : torch::autograd::get_current_node();
+}
+
+void Tracer::tag_for_checkpoint(Node& node) const {
+  constexpr Tag tags[] = {Tag::MustSave, Tag::PreferSave, Tag::PreferRecompute, Tag::MustRecompute};
+  const Saving saving = checkpoints_.empty() ? Saving::MustSave : (*checkpoints_.back())(node.op());
+  uint16_t others = node.tags();
+  for (Tag tag : tags) others &= static_cast<uint16_t>(~static_cast<uint16_t>(tag));
+  node.set_tags(others);
+  node.set(tags[static_cast<size_t>(saving)]);
 }
 
 void Tracer::watch(const at::Tensor& tensor, const Operator& op) {

@@ -15,6 +15,10 @@
 #include "base/libtorch.h"
 #include "trace/fake_tensor.h"
 
+namespace ahead {
+class CheckpointPolicy;
+}
+
 namespace ahead::tracing {
 
 /// How the autograd graph of the trace is tied to a tensor from outside it.
@@ -122,6 +126,14 @@ class Tracer : public c10::intrusive_ptr_target {
   /// Makes a tangent for the graph output at this position.
   at::Tensor make_tangent(const at::Tensor& like, int32_t output);
 
+  /// From now on nodes carry tags for what this policy says of their operator, until
+  /// leave_checkpoint.
+  void enter_checkpoint(const CheckpointPolicy& policy) { checkpoints_.push_back(&policy); }
+  void leave_checkpoint() { checkpoints_.pop_back(); }
+  /// Tags a node as the innermost checkpointed call that the function is in wants it; outside of
+  /// all of them, as one to be saved.
+  void tag_for_checkpoint(Node& node) const;
+
   /// Adds a node in the current phase, with what is known of its surroundings.
   Node* record(const Operator& op, std::vector<Argument> args);
 
@@ -170,6 +182,7 @@ class Tracer : public c10::intrusive_ptr_target {
   bool any_storage_is_addressed_ = false;
   std::unordered_set<const c10::StorageImpl*> detached_storages_;
   const Operator* hidden_write_ = nullptr;
+  std::vector<const CheckpointPolicy*> checkpoints_;
   std::unordered_map<const c10::TensorImpl*, at::Tensor> constants_;
   std::unordered_map<const c10::TensorImpl*, uint64_t> list_writes_;
   std::vector<std::pair<c10::weak_intrusive_ptr<c10::TensorImpl>, const Operator*>> watched_;

@@ -1,0 +1,45 @@
+#include "ahead/checkpoint.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
+
+#include <optional>
+
+#include "ahead/detail/compiled_core.h"
+#include "runtime/checkpoint.h"
+#include "trace/checkpoint_tags.h"
+
+namespace ahead::detail {
+
+struct CheckpointScope::State {
+  std::optional<tracing::CheckpointTags> tags;
+  std::shared_ptr<runtime::CheckpointFrame> frame;
+  std::optional<runtime::CheckpointFrame::FirstRun> first_run;
+};
+
+bool is_checkpointing(const CheckpointPolicy& policy) {
+  if (is_tracing()) return true;
+  const bool saves_everything = policy.is_uniform() && (policy.all() == Saving::MustSave ||
+                                                        policy.all() == Saving::PreferSave);
+  return !saves_everything && at::GradMode::is_enabled() && !c10::InferenceMode::is_enabled();
+}
+
+CheckpointScope::CheckpointScope(const CheckpointPolicy& policy,
+                                 const std::vector<at::Tensor>& leaves, RepeatedCall again)
+    : state_(std::make_unique<State>()) {
+  if (tracing::Tracer* tracer = tracing::Tracer::current()) {
+    state_->tags.emplace(*tracer, policy);
+  } else {
+    state_->frame = std::make_shared<runtime::CheckpointFrame>(policy, leaves, std::move(again));
+    state_->first_run.emplace(*state_->frame);
+  }
+}
+
+CheckpointScope::~CheckpointScope() = default;
+
+void CheckpointScope::finish(const std::vector<at::Tensor>& results) {
+  if (state_->tags) state_->tags->finish(results);
+  state_->first_run.reset();
+}
+
+}  // namespace ahead::detail

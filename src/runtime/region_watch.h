@@ -1,0 +1,100 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <c10/core/Storage.h>
+
+#include <functional>
+#include <unordered_map>
+#include <vector>
+
+#include "ahead/graph.h"
+
+namespace ahead::runtime {
+
+/// What a function read and wrote of tensors that were there before it.
+class OutsideTensors {
+ public:
+  /// Throws, as eager's autograd does, if a tensor was read that has been written to since.
+  void check_unwritten() const;
+
+  /// Lets tensors that the function wrote to be as they were before, contents and versions, until
+  /// its end.
+  class Rewind {
+   public:
+    explicit Rewind(const OutsideTensors& outside);
+    ~Rewind();
+    Rewind(const Rewind&) = delete;
+    Rewind& operator=(const Rewind&) = delete;
+
+   private:
+    const OutsideTensors& outside_;
+    std::vector<at::Tensor> contents_;
+    std::vector<uint32_t> versions_;
+  };
+
+ private:
+  friend class RegionWatch;
+  struct Read {
+    c10::VariableVersion counter;
+    uint32_t version;
+    const c10::StorageImpl* storage;
+    TensorMeta meta;
+  };
+  struct WrittenStorage {
+    c10::Storage storage;
+    at::Tensor contents;  ///< before the first write
+  };
+  struct WrittenVersion {
+    c10::VariableVersion counter;
+    uint32_t version;
+  };
+  bool is_written(const c10::StorageImpl* storage) const;
+
+  std::vector<Read> reads_;
+  std::vector<WrittenStorage> storages_;
+  std::vector<WrittenVersion> versions_;
+};
+
+/// While it exists, watches the operators that this thread calls.
+class RegionWatch {
+ public:
+  /// Called after each operator with its results.
+  using Ended = std::function<void(const Operator& op, const std::vector<at::Tensor>& results)>;
+
+  RegionWatch(OutsideTensors& outside, Ended ended);
+  ~RegionWatch();
+  RegionWatch(const RegionWatch&) = delete;
+  RegionWatch& operator=(const RegionWatch&) = delete;
+
+  /// While it exists, watches that there are see nothing.
+  class Pause {
+   public:
+    Pause();
+    ~Pause();
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+
+   private:
+    std::vector<RegionWatch*> paused_;
+  };
+
+ private:
+  friend struct WatchCallbacks;
+  using Storages = std::vector<const c10::StorageImpl*>;
+  void start(const Operator& op, c10::ArrayRef<const c10::IValue> inputs);
+  void end(const Operator& op, const Storages& inputs, const std::vector<c10::IValue>& outputs);
+  const Storages* outermost_inputs() const;
+  bool is_made_here(const at::Tensor& tensor) const;
+  void note_read(const at::Tensor& tensor);
+  void note_write(const at::Tensor& tensor);
+
+  OutsideTensors& outside_;
+  const Ended ended_;
+  const size_t depth_;  ///< of operators inside operators, when the watch began
+  std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> made_here_;
+  std::unordered_map<const c10::TensorImpl*, c10::weak_intrusive_ptr<c10::TensorImpl>> seen_;
+  std::unordered_map<const c10::TensorImpl*, c10::weak_intrusive_ptr<c10::TensorImpl>> written_;
+};
+
+}  // namespace ahead::runtime
