@@ -265,6 +265,63 @@ Tensors hooked(const std::function<void(const at::Tensor& input, const at::Tenso
   return {x.grad()};
 }
 
+TEST(CaCompileHooks, test_tensor_only_register_hook_in_graph_lambda) {
+  expect_as_eager([] {
+    const at::Tensor x = leaf({4});
+    x.register_hook([](const at::Tensor& grad) { return grad * 2; });
+    x.backward(torch::tensor({1.0, 2.0, 3.0, 4.0}));
+    return Tensors{x.grad()};
+  });
+}
+
+TEST(CaCompileHooks, test_tensor_register_hook_in_graph_lambda) {
+  expect_as_eager([] {
+    return hooked([](const at::Tensor& x, const at::Tensor&) {
+      x.register_hook([](const at::Tensor& grad) { return grad * 2; });
+    });
+  });
+}
+
+TEST(CaCompileHooks, test_tensor_only_register_hook_in_graph_local_inner) {
+  expect_as_eager([] {
+    return hooked([](const at::Tensor& x, const at::Tensor& y) {
+      const auto twice = [](const at::Tensor& grad) { return grad * 2; };
+      x.register_hook(twice);
+      y.register_hook(twice);
+    });
+  });
+}
+
+at::Tensor halved(const at::Tensor& grad) {
+  return grad / 2;
+}
+
+TEST(CaCompileHooks, test_tensor_register_hook_in_graph_local) {
+  expect_as_eager([] {
+    return hooked([](const at::Tensor& x, const at::Tensor&) { x.register_hook(halved); });
+  });
+}
+
+TEST(CaCompileHooks, test_tensor_register_hook_in_graph_break_handle_local) {
+  expect_as_eager([] {
+    return hooked([](const at::Tensor& x, const at::Tensor&) {
+      x.remove_hook(x.register_hook(halved));
+      x.register_hook([](const at::Tensor& grad) { return grad * 3; });
+    });
+  });
+}
+
+TEST(CaCompileHooks, test_hook_on_intermediate_with_container) {
+  expect_as_eager([] {
+    const at::Tensor x = leaf({4});
+    const Tensors list{x * 2};
+    list[0].register_hook([](const at::Tensor& grad) { return grad * 5; });
+    list[0].sum().backward();
+    EXPECT_TRUE(at::equal(x.grad(), torch::full({4}, 10.0)));
+    return Tensors{x.grad()};
+  });
+}
+
 TEST(CaCompileHooks, test_tensor_register_global_hook) {
   expect_as_eager([] {
     return hooked([](const at::Tensor& x, const at::Tensor&) {
@@ -391,6 +448,23 @@ TEST(CaCompileHooks, test_hook_with_closure) {
     return all;
   });
   EXPECT_EQ(counted.captures, 1u);
+}
+
+TEST(CaCompileHooks, test_intermediate_hook_with_closure_aot) {
+  auto tail = compile([](const at::Tensor& y) { return (y.sin() * y).sum(); });
+  const auto program = [&] {
+    Tensors all;
+    for (double value : {2.0, 3.0}) {
+      const at::Tensor x = leaf({4}), held = torch::full({4}, value);
+      const at::Tensor y = x * 2;
+      y.register_hook([held](const at::Tensor& grad) { return grad * held; });
+      tail(y).backward();
+      all.push_back(x.grad());
+    }
+    return all;
+  };
+  program();
+  EXPECT_EQ(expect_as_eager(program).captures, 1u);
 }
 
 TEST(CaCompileHooks, test_no_recompile_on_hook_identity_change) {
