@@ -49,6 +49,10 @@ AHEAD_API size_t fold_constants(Graph& graph);
 /// their originals.
 AHEAD_API size_t clean_views(Graph& graph);
 
+/// Where a graph writes to an input itself (`aten.copy_`), lets the operators that make the new
+/// contents from the old ones work in place, if nothing else reads the old ones afterwards.
+AHEAD_API size_t reinplace_mutations(Graph& graph);
+
 /// Puts the nodes of sub-graphs in place of the calls (`ahead.call`) that run them.
 AHEAD_API size_t inline_calls(Graph& graph);
 

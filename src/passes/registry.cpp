@@ -13,6 +13,7 @@ const std::vector<Pass>& all() {
       {"eliminate_common_subexpressions", eliminate_common_subexpressions,
        "computes equal calls once"},
       {"eliminate_dead_code", eliminate_dead_code, "removes nodes whose results nobody uses"},
+      {"reinplace_mutations", reinplace_mutations, "writes to inputs in place rather than by copy"},
   };
   return *passes;
 }
