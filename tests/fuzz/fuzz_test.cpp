@@ -74,7 +74,7 @@ TEST_P(Fuzz, Programs) {
 
 TEST_P(Fuzz, CompiledPrograms) {
   // Inputs often share memory here, which is refused where they have no common base.
-  run(Campaign(compiled_mode()), 300, 0.25);
+  run(Campaign(compiled_mode()), 80, 0.25);
 }
 
 TEST_P(Fuzz, CompiledBackwards) {
