@@ -142,13 +142,38 @@ void compile_inference(runtime::CallPlan& plan, Graph graph, const Options& opti
   stages.keep(graph);
 }
 
+bool is_of_forward(const JointGraph& joint, const Value& value) {
+  if (value.producer() != nullptr) return value.producer()->phase == Phase::Forward;
+  return joint.inputs()[value.index()].slot.kind != Slot::Kind::Tangent;
+}
+
+/// Whether something that no tangent leads to is, or is added to, a gradient: what a custom
+/// function gave as it was. Nothing in the graph tells when eager would have left it out.
+bool has_free_gradient(const JointGraph& joint) {
+  static const Operator* const add = Operator::find("aten.add.Tensor");
+  for (const Node& node : joint.nodes()) {
+    if (node.phase != Phase::Backward || &node.op() != add) continue;
+    bool is_free = false;
+    node.for_each_operand([&](const Value* value) { is_free |= is_of_forward(joint, *value); });
+    if (is_free) return true;
+  }
+  for (const Graph::Output& output : joint.outputs()) {
+    const bool is_gradient = output.slot.kind == Slot::Kind::GradOf && output.value != nullptr;
+    if (is_gradient && is_of_forward(joint, *output.value)) return true;
+  }
+  return false;
+}
+
 /// In eager custom gradients see which of the results they stem from were differentiated. One graph
 /// cannot tell them.
-void check_one_tangent(const JointGraph& joint, const std::string& opaque) {
+void check_one_tangent(const JointGraph& joint, const Capture& capture) {
   size_t tangents = 0;
   for (const Graph::Input& input : joint.inputs()) {
     tangents += input.slot.kind == Slot::Kind::Tangent ? 1 : 0;
   }
+  std::string opaque = capture.many_part_gradient;
+  if (!capture.opaque_gradient.empty() && has_free_gradient(joint))
+    opaque = capture.opaque_gradient;
   if (opaque.empty() || tangents <= 1) return;
   throw Unsupported("compile",
                     opaque +
@@ -160,7 +185,7 @@ void check_one_tangent(const JointGraph& joint, const std::string& opaque) {
 void compile_training(runtime::CallPlan& plan, Capture& capture, const Options& options,
                       const detail::Compilers& compilers, Stages& stages) {
   const JointGraph joint(capture.graph);
-  check_one_tangent(joint, capture.many_part_gradient);
+  check_one_tangent(joint, capture);
   PartitionedGraphs graphs = stages.run("partition", [&] { return partition(joint, options); });
   plan.first_saved_output =
       static_cast<int32_t>(graphs.forward.outputs().size() - graphs.saved.size());

@@ -85,7 +85,8 @@ class PlanBuilder {
     }
     const int64_t output =
         graph_.find_output({Slot::Kind::MutatedInput, position(static_cast<int64_t>(index))});
-    if (output < 0 && !facts.new_geometry && facts.writes == 0) return;
+    const bool only_version = output < 0 && !facts.new_geometry;
+    if (only_version && (facts.writes == 0 || facts.new_memory)) return;
     CallPlan::Write write{input, output < 0 ? -1 : forward_position(static_cast<size_t>(output)),
                           facts.seen_by_autograd, facts.writes, facts.new_geometry};
     if (write.geometry) write.geometry->offset -= graph_.inputs()[index].value->meta.offset;

@@ -17,6 +17,15 @@ bool is_opaque(torch::autograd::Node& node) {
          !node.tensor_pre_hooks().empty();
 }
 
+bool reaches_any(const edge_list& roots, const edge_list& targets) {
+  std::unordered_set<const torch::autograd::Node*> wanted;
+  for (const Edge& target : targets) wanted.insert(target.function.get());
+  bool found = false;
+  for_each_node(roots,
+                [&](const torch::autograd::Node& node) { found |= wanted.count(&node) != 0; });
+  return found;
+}
+
 torch::autograd::Node* find_many_part_gradient(const edge_list& roots) {
   std::unordered_map<const torch::autograd::Node*, uint32_t> parts;
   torch::autograd::Node* found = nullptr;

@@ -32,6 +32,10 @@ void for_each_node(const torch::autograd::edge_list& roots, Visit&& visit) {
 /// Whether a gradient does more than its operator's formula says: a custom function, or hooks.
 bool is_opaque(torch::autograd::Node& node);
 
+/// Whether gradients of the roots reach one of these nodes.
+bool reaches_any(const torch::autograd::edge_list& roots,
+                 const torch::autograd::edge_list& targets);
+
 /// An opaque node that gets gradients for several of its results; null if there is none.
 torch::autograd::Node* find_many_part_gradient(const torch::autograd::edge_list& roots);
 

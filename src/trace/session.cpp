@@ -283,7 +283,7 @@ void Session::add_gradients() {
   check_tangents_kept(tangents);
   const bool has_any = std::any_of(gradients.begin(), gradients.end(),
                                    [](const at::Tensor& gradient) { return gradient.defined(); });
-  if (!has_any) check_no_inner_history(roots);
+  if (!has_any && !reaches_any(roots, targets)) check_no_inner_history(roots);
   for (size_t i = 0; i < gradients.size(); ++i) {
     add_output(gradients[i], {Slot::Kind::GradOf, positions[i]});
   }

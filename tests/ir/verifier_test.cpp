@@ -132,7 +132,7 @@ TEST(Verifier, ChecksPhases) {
 
 TEST(Verifier, ChecksTags) {
   Graph graph = chain();
-  graph.first()->set_tags(0x100);
+  graph.first()->set_tags(0x8000);
   EXPECT_EQ(first_line(graph), "[verify] aten.relu: it has a tag that does not exist.");
 }
 
