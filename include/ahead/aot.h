@@ -7,6 +7,7 @@
 #include "ahead/executable.h"
 #include "ahead/options.h"
 #include "ahead/partition.h"
+#include "ahead/passes.h"
 
 /// For compiler authors: capture and differentiation by Ahead, code by their own compilers.
 namespace ahead::aot {
@@ -21,9 +22,14 @@ struct Config {
   GraphCompiler inference = {};
   /// Cuts the joint graph in two; the default is partition_default.
   PartitionFunction partition = {};
+  /// What takes the place of operators, by name, before the graphs are partitioned and compiled.
+  DecompositionTable decompositions = {};
   /// The first so many arguments are parameters and buffers: they keep their memory from call to
-  /// call.
+  /// call, so that saving them is free, and messages name them so.
   int64_t num_params_buffers = 0;
+  /// Arguments may be written to by nodes of the graph (`aten.copy_`), as
+  /// Options::keep_input_mutations says; false: new contents are results of the graph.
+  bool keep_inference_input_mutations = false;
   /// Everything else.
   Options options = {.fullgraph = true, .partitioner = Partitioner::Default, .confirm = 0};
 };

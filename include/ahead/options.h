@@ -1,11 +1,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "ahead/partition.h"
+
+namespace torch::nn {
+class Module;
+}
 
 namespace ahead {
 
@@ -50,19 +55,25 @@ struct Options {
   double memory_budget = 1.0;
   /// How many further calls are traced again, to see that the function does the same every time.
   int64_t confirm = 1;
+  /// Modules that the function uses without being one: train() and eval() of these and of all
+  /// modules in them decide which program a call runs. A compiled module is watched by itself.
+  std::vector<std::shared_ptr<torch::nn::Module>> watch = {};
   /// Passes over the graphs that are not run, by name; see ahead/passes.h.
   std::vector<std::string> skip_passes = {};
   /// The most programs kept for one callable; calls that need another run eagerly.
   int64_t recompile_limit = 8;
   /// Allows create_graph through the compiled backward. False: that throws.
   bool double_backward = true;
-  /// Checks on every call what the graph takes for granted.
+  /// Checks on every call what the program takes for granted: what backends return, which memory is
+  /// shared, that saved tensors stay as they are. Throws InternalError or UserError.
   bool debug_asserts = false;
-  /// Arguments are written to inside the graph where that is possible.
+  /// Tensors from outside are written to inside the graph where that is possible. False: the graph
+  /// returns their new contents, which are copied when it has run.
   bool keep_input_mutations = true;
   /// Reserved: random numbers are drawn as in eager.
   bool functionalize_rng = false;
-  /// The backward may free saved tensors as it goes unless the graph is retained.
+  /// The backward owns the saved tensors unless the graph is retained: it frees each after its last
+  /// use, and a backend may overwrite it. False: they live until the backward is done.
   bool donated_buffers = true;
   /// The backward is compiled when it first runs.
   bool lazy_backward = true;

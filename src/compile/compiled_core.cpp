@@ -69,7 +69,9 @@ CompiledCore::CompiledCore(Options options) : CompiledCore(options, compilers_fo
 CompiledCore::CompiledCore(Options options, Compilers compilers)
     : options_(std::move(options)),
       compilers_(std::move(compilers)),
-      state_(std::make_unique<State>()) {}
+      state_(std::make_unique<State>()) {
+  for (const auto& module : options_.watch) watch(module);
+}
 
 CompiledCore::~CompiledCore() = default;
 

@@ -167,6 +167,8 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
         compilers_(compilers) {
     options_.confirm = 0;
     options_.fullgraph = false;
+    options_.watch.clear();
+    compilers_.num_params_buffers = 0;
     for (int32_t input : grad_inputs) grad_arguments_.push_back(argument_of(input));
     for (Need& need : needs_) reuse_saved(need, saved);
   }
@@ -286,7 +288,7 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
   const std::string unrepeatable_, opaque_, hidden_write_;
   const Interpreter forward_;
   Options options_;
-  const detail::Compilers compilers_;
+  detail::Compilers compilers_;
   /// Where each gradient's input is among the arguments; -1: the outputs do not depend on it.
   std::vector<int32_t> grad_arguments_;
   std::mutex mutex_;

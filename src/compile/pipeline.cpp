@@ -10,9 +10,11 @@
 #include "ahead/passes.h"
 #include "base/hash.h"
 #include "compile/double_backward.h"
+#include "compile/kept_mutations.h"
 #include "compile/plan_builder.h"
 #include "compile/synthetic_base.h"
 #include "compile/tangent_layouts.h"
+#include "runtime/call.h"
 #include "runtime/region_watch.h"
 #include "runtime/saved_tensor_hooks.h"
 #include "trace/capture.h"
@@ -88,10 +90,14 @@ bool has_gradient(const Graph& graph) {
   return false;
 }
 
-void run_passes(Graph& graph, const char* part, const Options& options, Stages& stages) {
+bool is_skipped(const Options& options, std::string_view pass) {
   const std::vector<std::string>& skipped = options.skip_passes;
+  return std::find(skipped.begin(), skipped.end(), pass) != skipped.end();
+}
+
+void run_passes(Graph& graph, const char* part, const Options& options, Stages& stages) {
   for (const passes::Pass& pass : passes::all()) {
-    if (std::find(skipped.begin(), skipped.end(), pass.name) != skipped.end()) continue;
+    if (is_skipped(options, pass.name)) continue;
     const size_t changes = stages.run(pass.name.data(), [&] { return pass.run(graph); });
     if (changes != 0) stages.keep(graph, part);
   }
@@ -99,21 +105,48 @@ void run_passes(Graph& graph, const char* part, const Options& options, Stages& 
 
 /// Runs the passes over a graph before it is compiled.
 aot::GraphCompiler with_passes(const aot::GraphCompiler& compiler, const Options& options) {
-  return [compiler, skipped = options.skip_passes](const Graph& graph,
-                                                   const std::vector<TensorMeta>& inputs) {
+  return [compiler, options](const Graph& graph, const std::vector<TensorMeta>& inputs) {
     Graph optimised(graph);
     for (const passes::Pass& pass : passes::all()) {
-      if (std::find(skipped.begin(), skipped.end(), pass.name) == skipped.end())
-        pass.run(optimised);
+      if (!is_skipped(options, pass.name)) pass.run(optimised);
     }
     return compiler(optimised, inputs);
   };
 }
 
-PartitionedGraphs partition(const JointGraph& joint, const Options& options) {
+/// Puts decompositions in place of operators. What these capture becomes part of the plan.
+void decompose(Graph& graph, runtime::CallPlan& plan, const Options& options,
+               const detail::Compilers& compilers, Stages& stages) {
+  if (compilers.decompositions == nullptr || is_skipped(options, "decompose")) return;
+  const size_t num_inputs = graph.inputs().size();
+  const size_t changes =
+      stages.run("decompose", [&] { return passes::decompose(graph, *compilers.decompositions); });
+  if (changes == 0) return;
+  for (size_t i = num_inputs; i < graph.inputs().size(); ++i) {
+    plan.inputs.push_back(
+        {runtime::CallPlan::Input::Kind::Captured, 0, graph.inputs()[i].captured});
+  }
+  graph.forget_captured();
+  stages.keep(graph);
+}
+
+/// The positions of arguments that keep their memory from call to call.
+std::vector<int64_t> find_static_inputs(const Graph& graph, int64_t num_params_buffers) {
+  std::vector<int64_t> positions;
+  for (size_t i = 0; i < graph.inputs().size(); ++i) {
+    const Slot slot = graph.inputs()[i].slot;
+    if (slot.kind == Slot::Kind::Primal && slot.index < num_params_buffers)
+      positions.push_back(static_cast<int64_t>(i));
+  }
+  return positions;
+}
+
+PartitionedGraphs partition(const JointGraph& joint, const Options& options,
+                            int64_t num_params_buffers) {
   if (options.partitioner.function()) return options.partitioner.function()(joint);
   if (options.partitioner.kind() == Partitioner::Default) return partition_default(joint);
-  return partition_min_cut(joint, {.memory_budget = options.memory_budget});
+  return partition_min_cut(joint, {.memory_budget = options.memory_budget,
+                                   .static_inputs = find_static_inputs(joint, num_params_buffers)});
 }
 
 std::vector<TensorMeta> input_metas(const Graph& graph) {
@@ -133,9 +166,26 @@ Graph without_gradient(Graph graph) {
   return graph;
 }
 
-void compile_inference(runtime::CallPlan& plan, Graph graph, const Options& options,
+/// Lets the graph write to inputs itself, if the options want that.
+void keep_wanted_mutations(Graph& graph, runtime::CallPlan& plan, const char* part,
+                           const std::vector<at::Tensor>& arguments, const Options& options,
+                           Stages& stages) {
+  if (!options.keep_input_mutations) return;
+  const std::vector<at::Tensor> inputs = runtime::graph_inputs(plan, arguments);
+  const size_t kept =
+      stages.run("keep_mutations", [&] { return keep_mutations(graph, plan, inputs); });
+  if (kept != 0) stages.keep(graph, part);
+}
+
+void compile_inference(runtime::CallPlan& plan, Graph graph,
+                       const std::vector<at::Tensor>& arguments, const Options& options,
                        const detail::Compilers& compilers, Stages& stages) {
+  keep_wanted_mutations(graph, plan, "", arguments, options, stages);
   run_passes(graph, "", options, stages);
+  if (options.debug_asserts) {
+    plan.asserts =
+        std::make_shared<const runtime::DebugAsserts>(graph, nullptr, compilers.num_params_buffers);
+  }
   plan.num_outputs = plan.first_saved_output = static_cast<int32_t>(graph.outputs().size());
   plan.forward =
       stages.run("inference", [&] { return compilers.inference(graph, input_metas(graph)); });
@@ -182,11 +232,13 @@ void check_one_tangent(const JointGraph& joint, const Capture& capture) {
                         "call this part uncompiled.");
 }
 
-void compile_training(runtime::CallPlan& plan, Capture& capture, const Options& options,
+void compile_training(runtime::CallPlan& plan, Capture& capture,
+                      const std::vector<at::Tensor>& arguments, const Options& options,
                       const detail::Compilers& compilers, Stages& stages) {
   const JointGraph joint(capture.graph);
   check_one_tangent(joint, capture);
-  PartitionedGraphs graphs = stages.run("partition", [&] { return partition(joint, options); });
+  PartitionedGraphs graphs = stages.run(
+      "partition", [&] { return partition(joint, options, compilers.num_params_buffers); });
   plan.first_saved_output =
       static_cast<int32_t>(graphs.forward.outputs().size() - graphs.saved.size());
   if (options.double_backward) {
@@ -196,11 +248,18 @@ void compile_training(runtime::CallPlan& plan, Capture& capture, const Options& 
   plan.num_outputs = static_cast<int32_t>(graphs.forward.outputs().size());
   stages.keep(graphs.forward, ".forward");
   stages.keep(graphs.backward, ".backward");
+  keep_wanted_mutations(graphs.forward, plan, ".forward", arguments, options, stages);
   // Not on the joint graph: a second derivative needs the operators as they were called. Nor on the
   // backward as a whole: what undefined tangents leave out of it must be seen first.
   run_passes(graphs.forward, ".forward", options, stages);
   plan.forward = stages.run(
       "backend", [&] { return compilers.forward(graphs.forward, input_metas(graphs.forward)); });
+  plan.donates_saved = options.donated_buffers;
+  plan.fixes_saved_layout = !is_skipped(options, "static_saved_layout");
+  if (options.debug_asserts) {
+    plan.asserts = std::make_shared<const runtime::DebugAsserts>(graphs.forward, &graphs.backward,
+                                                                 compilers.num_params_buffers);
+  }
   plan.backward = std::make_shared<runtime::BackwardProgram>(
       std::move(graphs.backward), std::move(capture.reaching_tangents),
       with_passes(compilers.backward, options), with_tangent_layouts);
@@ -299,10 +358,11 @@ Compilation compile_function(const aot::FlatFunction& function,
   result.with_offsets = captured.is_merged || names_offsets(capture.graph);
   auto plan = std::make_shared<runtime::CallPlan>(std::move(captured.plan));
   plan->name = "CompiledFunction";
+  decompose(capture.graph, *plan, options, compilers, stages);
   if (has_gradient(capture.graph)) {
-    compile_training(*plan, capture, options, compilers, stages);
+    compile_training(*plan, capture, inputs, options, compilers, stages);
   } else {
-    compile_inference(*plan, without_gradient(capture.graph), options, compilers, stages);
+    compile_inference(*plan, without_gradient(capture.graph), inputs, options, compilers, stages);
   }
   result.plan = std::move(plan);
   result.programs = stages.take_programs();

@@ -37,11 +37,8 @@ BackwardProgram::BackwardProgram(Graph graph, Reach reach, aot::GraphCompiler co
       compiler_(std::move(compiler)),
       relayout_(std::move(relayout)) {
   for (const Graph::Input& input : graph_.inputs()) {
-    if (input.slot.kind == Slot::Kind::Tangent) {
-      tangents_.push_back(input.value->meta);
-    } else {
-      ++num_saved_;
-    }
+    const bool is_tangent = input.slot.kind == Slot::Kind::Tangent;
+    (is_tangent ? tangents_ : saved_).push_back(input.value->meta);
   }
 }
 

@@ -53,7 +53,8 @@ class BackwardProgram {
   uint64_t id() const { return id_; }
   /// The layout in which the graph expects each tangent.
   const std::vector<TensorMeta>& tangents() const { return tangents_; }
-  size_t num_saved() const { return num_saved_; }
+  /// The layout in which it expects each saved value.
+  const std::vector<TensorMeta>& saved() const { return saved_; }
 
  private:
   const Part& complete();
@@ -67,8 +68,7 @@ class BackwardProgram {
   const Reach reach_;
   const aot::GraphCompiler compiler_;
   const Relayout relayout_;
-  size_t num_saved_ = 0;
-  std::vector<TensorMeta> tangents_;
+  std::vector<TensorMeta> saved_, tangents_;
   std::once_flag compiled_;
   Part complete_;
   std::mutex mutex_;

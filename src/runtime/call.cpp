@@ -39,9 +39,11 @@ class Call {
   std::vector<at::Tensor> run(const std::shared_ptr<const CallPlan>& shared_plan,
                               const std::vector<at::Tensor>& args) {
     args_ = &args;
-    gather_inputs(args);
+    inputs_ = graph_inputs(plan_, args);
+    if (plan_.asserts != nullptr) plan_.asserts->check_inputs(inputs_);
     outputs_ = plan_.forward(std::vector<at::Tensor>(inputs_));
     check_outputs();
+    if (plan_.asserts != nullptr) plan_.asserts->check_outputs(inputs_, outputs_);
     own_outputs();
     make_inference_tensors();
     set_versions();
@@ -58,26 +60,6 @@ class Call {
   }
 
  private:
-  void gather_inputs(const std::vector<at::Tensor>& args) {
-    inputs_.reserve(plan_.inputs.size());
-    for (const CallPlan::Input& input : plan_.inputs) {
-      switch (input.kind) {
-        case CallPlan::Input::Kind::Argument:
-          inputs_.push_back(args[static_cast<size_t>(input.index)]);
-          break;
-        case CallPlan::Input::Kind::Captured:
-          inputs_.push_back(input.captured);
-          break;
-        case CallPlan::Input::Kind::GradOfInput:
-          inputs_.push_back(inputs_[static_cast<size_t>(input.index)].grad());
-          break;
-        case CallPlan::Input::Kind::Base:
-          inputs_.push_back(base_of(plan_.bases[static_cast<size_t>(input.index)], args));
-          break;
-      }
-    }
-  }
-
   void check_outputs() const {
     if (outputs_.size() >= static_cast<size_t>(plan_.num_outputs)) return;
     throw UserError("call", plan_.name + ": the backend returned " +
@@ -313,6 +295,29 @@ class Call {
 };
 
 }  // namespace
+
+std::vector<at::Tensor> graph_inputs(const CallPlan& plan, const std::vector<at::Tensor>& args) {
+  std::vector<at::Tensor> inputs;
+  inputs.reserve(plan.inputs.size());
+  for (const CallPlan::Input& input : plan.inputs) {
+    const auto index = static_cast<size_t>(input.index);
+    switch (input.kind) {
+      case CallPlan::Input::Kind::Argument:
+        inputs.push_back(args[index]);
+        break;
+      case CallPlan::Input::Kind::Captured:
+        inputs.push_back(input.captured);
+        break;
+      case CallPlan::Input::Kind::GradOfInput:
+        inputs.push_back(inputs[index].grad());
+        break;
+      case CallPlan::Input::Kind::Base:
+        inputs.push_back(base_of(plan.bases[index], args));
+        break;
+    }
+  }
+  return inputs;
+}
 
 std::vector<at::Tensor> call(const std::shared_ptr<const CallPlan>& plan,
                              const std::vector<at::Tensor>& args) {

@@ -10,6 +10,7 @@
 
 #include "ahead/executable.h"
 #include "runtime/backward_program.h"
+#include "runtime/debug_asserts.h"
 
 namespace ahead::runtime {
 
@@ -77,11 +78,14 @@ struct CallPlan {
   /// A graph input gets new contents, a new geometry, both, or only a new version.
   struct Write {
     int32_t input;
-    int32_t output;  ///< -1: the contents stay
+    int32_t output;  ///< -1: the contents stay, or the graph writes them itself
     bool seen_by_autograd;
     uint64_t version_bumps;  ///< as many as eager's operators would make
     /// The new sizes and strides; the offset is relative to the one before.
     std::optional<TensorMeta> geometry;
+    bool in_graph = false;
+
+    bool changes_contents() const { return output >= 0 || in_graph; }
   };
   /// A graph input gets the memory of another tensor.
   struct Reset {
@@ -158,6 +162,14 @@ struct CallPlan {
   std::vector<Result> results;
   /// Grad mode as the function leaves it, where it changes it.
   std::optional<bool> grad_mode_after;
+
+  /// The backward owns what was saved, where it runs for the last time.
+  bool donates_saved = true;
+  /// Saved tensors reach the backward in the layout that it was compiled for, whatever the
+  /// forward's backend made.
+  bool fixes_saved_layout = true;
+  /// Null: nothing is checked.
+  std::shared_ptr<const DebugAsserts> asserts;
 };
 
 }  // namespace ahead::runtime

@@ -12,6 +12,26 @@ namespace ahead::runtime {
 using torch::autograd::variable_list;
 using Saved = CallPlan::Saved;
 
+namespace {
+
+/// The graph was made for tensors of a certain layout.
+void lay_out(at::Tensor& tensor, const TensorMeta& expected) {
+  if (!tensor.defined() || tensor.strides() == expected.strides) return;
+  at::Tensor laid_out = at::empty_strided(expected.sizes, expected.strides, tensor.options());
+  tensor = laid_out.copy_(tensor);
+}
+
+/// Whether the strides that matter are the expected ones.
+bool lies_like(const at::Tensor& tensor, const TensorMeta& expected) {
+  for (size_t i = 0; i < expected.sizes.size(); ++i) {
+    const auto dim = static_cast<int64_t>(i);
+    if (expected.sizes[i] > 1 && tensor.stride(dim) != expected.strides[i]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 void CompiledNode::connect(const std::vector<at::Tensor>& inputs,
                            const std::vector<at::Tensor>& outputs, const NodePtr& self) {
   torch::autograd::edge_list edges;
@@ -38,6 +58,7 @@ void CompiledNode::save(const std::vector<at::Tensor>& inputs, std::vector<at::T
     } else {
       Intermediate& kept = intermediates_.emplace_back();
       kept.tensor = std::move(outputs[index]);
+      if (plan_->asserts != nullptr) kept.hash = contents_hash(kept.tensor);
       if (saved.shares_with < 0 || kept.tensor.is_inference()) continue;
       const at::Tensor& shared = outputs[static_cast<size_t>(saved.shares_with)];
       if (!shared.is_alias_of(kept.tensor)) continue;
@@ -62,15 +83,17 @@ void CompiledNode::save_for_double_backward(const std::vector<at::Tensor>& input
 variable_list CompiledNode::apply(variable_list&& gradients) {
   std::lock_guard<std::mutex> lock(mutex_);
   TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
+  if (plan_->asserts != nullptr) plan_->asserts->check_tangents(gradients);
   const bool is_differentiable = at::GradMode::is_enabled();
   if (is_differentiable && plan_->double_backward != nullptr) {
     return apply_differentiably(std::move(gradients));
   }
   const BackwardProgram::Part& part = plan_->backward->part(gradients, wanted_gradients());
-  lay_out(gradients, part.tangents);
+  lay_out_all(gradients, part.tangents);
   std::vector<at::Tensor> args = unpack(part.needs);
   for (at::Tensor& gradient : gradients) args.push_back(std::move(gradient));
   variable_list results = part.run(std::move(args));
+  if (plan_->asserts != nullptr) plan_->asserts->check_gradients(results);
   return is_differentiable ? with_error(std::move(results)) : results;
 }
 
@@ -126,6 +149,9 @@ std::vector<at::Tensor> CompiledNode::unpack(const std::vector<bool>& needs) {
   args.reserve(plan_->saved.size() + plan_->backward->tangents().size());
   for (size_t i = 0; i < plan_->saved.size(); ++i) {
     args.push_back(needs[i] ? unpack_saved(i) : at::Tensor());
+    const TensorMeta& layout = plan_->backward->saved()[i];
+    if (plan_->fixes_saved_layout && needs[i] && !lies_like(args.back(), layout))
+      lay_out(args.back(), layout);
   }
   return args;
 }
@@ -147,18 +173,22 @@ at::Tensor CompiledNode::unpack_saved(size_t index) {
   }
   Intermediate& kept = intermediates_[static_cast<size_t>(saved.place)];
   check_version(kept);
-  return will_release_ ? std::move(kept.tensor) : kept.tensor;
+  if (plan_->asserts != nullptr) check_unchanged(kept);
+  return will_release_ && plan_->donates_saved ? std::move(kept.tensor) : kept.tensor;
 }
 
 /// Where there is no graph for the layout in which they come.
-void CompiledNode::lay_out(variable_list& gradients, const std::vector<TensorMeta>& expected) {
-  for (size_t i = 0; i < expected.size(); ++i) {
-    at::Tensor& gradient = gradients[i];
-    if (!gradient.defined() || gradient.strides() == expected[i].strides) continue;
-    at::Tensor laid_out =
-        at::empty_strided(expected[i].sizes, expected[i].strides, gradient.options());
-    gradient = laid_out.copy_(gradient);
-  }
+void CompiledNode::lay_out_all(variable_list& gradients, const std::vector<TensorMeta>& expected) {
+  for (size_t i = 0; i < expected.size(); ++i) lay_out(gradients[i], expected[i]);
+}
+
+void CompiledNode::check_unchanged(const Intermediate& kept) const {
+  if (contents_hash(kept.tensor) == kept.hash) return;
+  throw UserError("backward", TensorMeta::of(kept.tensor).str() + ": this tensor, which " +
+                                  plan_->name +
+                                  " saved for its backward, has other contents now. A backend "
+                                  "must not keep what it returns, nor write to what it is given "
+                                  "as long as others hold it.");
 }
 
 void CompiledNode::release_variables() {

@@ -41,6 +41,7 @@ class CompiledNode final : public torch::autograd::Node {
     at::Tensor tensor;
     bool is_shared = false;
     uint32_t version = 0;
+    uint64_t hash = 0;  ///< of its contents, where these are checked
   };
 
   struct Swapped;
@@ -52,8 +53,9 @@ class CompiledNode final : public torch::autograd::Node {
   void check_unwritten(int32_t input) const;
   torch::autograd::variable_list apply_differentiably(torch::autograd::variable_list&& gradients);
   torch::autograd::variable_list with_error(torch::autograd::variable_list&& results) const;
-  static void lay_out(torch::autograd::variable_list& gradients,
-                      const std::vector<TensorMeta>& expected);
+  static void lay_out_all(torch::autograd::variable_list& gradients,
+                          const std::vector<TensorMeta>& expected);
+  void check_unchanged(const Intermediate& kept) const;
   BackwardProgram::Mask wanted_gradients() const;
 
   std::shared_ptr<const CallPlan> plan_;

@@ -47,7 +47,7 @@ variable_list CompiledNode::apply_with_saved(const variable_list& gradients,
                        : variables_[place].unpack(getptr()));
   }
   variable_list tangents = gradients;
-  lay_out(tangents, plan_->backward->tangents());
+  lay_out_all(tangents, plan_->backward->tangents());
   BackwardProgram::Mask defined;
   for (at::Tensor& tangent : tangents) {
     defined.push_back(tangent.defined());

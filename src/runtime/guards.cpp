@@ -148,7 +148,7 @@ bool CallGuard::same_identities(const std::vector<at::Tensor>& args) const {
 /// knows of no memory, would be wrong.
 bool CallGuard::is_written_alone(const CallPlan& plan, const std::vector<at::Tensor>& args) const {
   for (const CallPlan::Write& write : plan.writes) {
-    if (write.output < 0) continue;
+    if (!write.changes_contents()) continue;
     const at::Tensor& written = input_of(plan, args, static_cast<size_t>(write.input));
     const bool is_base =
         plan.inputs[static_cast<size_t>(write.input)].kind == CallPlan::Input::Kind::Base;

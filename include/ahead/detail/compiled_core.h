@@ -11,6 +11,7 @@
 #include "ahead/executable.h"
 #include "ahead/export.h"
 #include "ahead/options.h"
+#include "ahead/passes.h"
 #include "ahead/tree_spec.h"
 
 namespace torch::nn {
@@ -43,9 +44,13 @@ namespace detail {
 
 struct Entry;
 
-/// The compilers of one callable.
+/// What the author of a compiler gives for one callable.
 struct Compilers {
   aot::GraphCompiler forward, backward, inference;
+  /// What takes the place of operators before the graphs are compiled; null: nothing.
+  std::shared_ptr<const DecompositionTable> decompositions = nullptr;
+  /// So many leading arguments keep their memory from call to call.
+  int64_t num_params_buffers = 0;
 };
 
 /// Whether this thread is inside a trace, where compiled callables run as part of it.
