@@ -5,6 +5,7 @@
 
 #include "ahead/compile.h"
 #include "ahead/compiled_autograd.h"
+#include "base/libtorch.h"
 #include "support/engine_check.h"
 
 namespace ahead::conformance {
@@ -240,9 +241,10 @@ TEST(CaHooks, test_saved_tensor_unpack_hook_ordering) {
     events.clear();
     const at::Tensor x = leaf({4});
     at::Tensor y = (x * x).detach();
-    auto node = c10::make_intrusive<SavingNode>();
-    node->saved = torch::autograd::SavedVariable(x.detach(), false);
-    node->saved.register_hooks(std::make_unique<NotedSaved>());
+    const NodePtr node = make_autograd_node<SavingNode>();
+    auto& saved = static_cast<SavingNode&>(*node).saved;
+    saved = torch::autograd::SavedVariable(x.detach(), false);
+    saved.register_hooks(std::make_unique<NotedSaved>());
     node->set_next_edges({torch::autograd::impl::gradient_edge(x)});
     torch::autograd::impl::set_gradient_edge(y, {node, node->add_input_metadata(y)});
     const at::Tensor loss = y.sum();

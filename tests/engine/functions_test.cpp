@@ -4,6 +4,7 @@
 
 #include "ahead/compile.h"
 #include "ahead/compiled_autograd.h"
+#include "base/libtorch.h"
 #include "support/engine_check.h"
 
 namespace ahead {
@@ -135,7 +136,7 @@ TEST(EngineFunctions, NodesThatDoNotSayWhatTheyHold) {
   const auto stats = expect_as_eager([] {
     const at::Tensor x = leaf({4});
     at::Tensor y = x.exp().detach();
-    auto node = c10::make_intrusive<OwnNode>();
+    const NodePtr node = make_autograd_node<OwnNode>();
     node->set_next_edges({torch::autograd::impl::gradient_edge(x.sin())});
     torch::autograd::impl::set_gradient_edge(y, {node, node->add_input_metadata(y)});
     (y * y).sum().backward();
@@ -223,9 +224,10 @@ TEST(EngineFunctions, SavedTensorHooksRunAtTheirPlace) {
     const at::Tensor x = leaf({4});
     const at::Tensor h = x.sin();
     at::Tensor y = (h * 2).detach();
-    auto node = c10::make_intrusive<Saving>();
-    node->saved = torch::autograd::SavedVariable(h.detach(), false);
-    node->saved.register_hooks(std::make_unique<HalfSaved>());
+    const NodePtr node = make_autograd_node<Saving>();
+    auto& saved = static_cast<Saving&>(*node).saved;
+    saved = torch::autograd::SavedVariable(h.detach(), false);
+    saved.register_hooks(std::make_unique<HalfSaved>());
     node->set_next_edges({torch::autograd::impl::gradient_edge(h)});
     torch::autograd::impl::set_gradient_edge(y, {node, node->add_input_metadata(y)});
     (y * y).sum().backward();
