@@ -60,7 +60,7 @@ Result counted_trace(const TraceOptions& options, bool joint,
                      const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
                      std::vector<const Operator*>& escaped) {
   const auto start = std::chrono::steady_clock::now();
-  auto tracer = c10::make_intrusive<tracing::Tracer>(options);
+  const tracing::TracerOwner tracer(options);
   Result result = (tracing::Session(*tracer, joint).*run)(function, inputs);
   escaped = tracer->escaped();
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;

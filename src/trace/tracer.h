@@ -149,6 +149,9 @@ class Tracer : public c10::intrusive_ptr_target {
   void watch(const at::Tensor& tensor, const Operator& op);
   /// The operators whose results are still alive. To be called when the trace let go of its own.
   std::vector<const Operator*> escaped() const;
+  /// Lets go of what is watched. A tensor that is gone keeps what it was made of as long as
+  /// somebody watches it, and that in turn keeps its tracer.
+  void stop_watching() { watched_.clear(); }
 
   /// Ends the trace and gives the graph away.
   Graph close();
@@ -188,6 +191,22 @@ class Tracer : public c10::intrusive_ptr_target {
   std::vector<std::pair<c10::weak_intrusive_ptr<c10::TensorImpl>, const Operator*>> watched_;
   static constexpr size_t kFirstSweep = 256;
   size_t next_sweep_ = kFirstSweep;  ///< how many entries until those of dead tensors are removed
+};
+
+/// Makes a tracer that is gone with its last tensor.
+class TracerOwner {
+ public:
+  explicit TracerOwner(const TraceOptions& options)
+      : tracer_(c10::make_intrusive<Tracer>(options)) {}
+  ~TracerOwner() { tracer_->stop_watching(); }
+  TracerOwner(const TracerOwner&) = delete;
+  TracerOwner& operator=(const TracerOwner&) = delete;
+
+  Tracer& operator*() const { return *tracer_; }
+  Tracer* operator->() const { return tracer_.get(); }
+
+ private:
+  c10::intrusive_ptr<Tracer> tracer_;
 };
 
 /// Makes a tracer current, puts the tracing keys into effect, and undoes both at the end.

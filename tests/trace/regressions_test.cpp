@@ -1,3 +1,4 @@
+#include <ATen/FunctionalTensorWrapper.h>
 #include <gtest/gtest.h>
 
 #include "support/like_eager.h"
@@ -284,6 +285,18 @@ TEST(TraceRegressions, WritesToPartsOfExpandedTensors) {
     const Tensor factor = at::full({2}, 5.0).requires_grad_();
     return Scene{function, {as_non_leaf(leaf), factor}, {}, {leaf, factor}};
   });
+}
+
+TEST(TraceRegressions, NothingOfATraceIsLeftBehind) {
+  c10::weak_intrusive_ptr<c10::StorageImpl> memory(c10::intrusive_ptr<c10::StorageImpl>{});
+  const auto function = [&](const Tensors& in) -> Tensors {
+    const Tensor twice = in[0] * 2;
+    memory =
+        at::functionalization::impl::from_functional_tensor(twice).storage().getWeakStorageImpl();
+    return {twice.sin()};
+  };
+  ahead::trace_joint(function, {at::ones({3}).requires_grad_()});
+  EXPECT_EQ(memory.use_count(), 0U);
 }
 
 TEST(TraceRegressions, GradientByArgumentThatIsCapturedToo) {
