@@ -10,6 +10,7 @@
 #include <cstring>
 #include <typeinfo>
 
+#include "trace/functional.h"
 #include "trace/guards.h"
 #include "trace/views.h"
 
@@ -22,8 +23,7 @@ namespace functional = at::functionalization::impl;
 const c10::SafeKernelFunction* original = nullptr;
 
 bool is_ours(const at::Tensor& tensor) {
-  return functional::isFunctionalTensor(tensor) &&
-         is_fake(functional::unsafeGetFunctionalWrapper(tensor)->value());
+  return functional::isFunctionalTensor(tensor) && is_fake(functional_wrapper(tensor).value());
 }
 
 /// The sizes that `self` would be expanded to, if they have as many elements.
@@ -53,7 +53,7 @@ void handle_expand(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
 }  // namespace
 
 bool is_expanded(const at::Tensor& traced) {
-  const auto& views = functional::unsafeGetFunctionalWrapper(traced)->view_metas();
+  const auto& views = functional_wrapper(traced).view_metas();
   return std::any_of(views.begin(), views.end(), [](const auto& view) {
     const auto& meta = *view;
     return std::strstr(typeid(meta).name(), "expand_ViewMeta") != nullptr;
@@ -66,7 +66,7 @@ at::Tensor view_by_layout(Tracer& tracer, const at::Tensor& traced) {
   if (traced.is_inference() || !traced.is_view()) return {};
   const at::Tensor base(traced._base());
   if (!is_traced(base) || !base.is_alias_of(traced) || base.dtype() != traced.dtype() ||
-      !functional::unsafeGetFunctionalWrapper(base)->view_metas().empty()) {
+      !functional_wrapper(base).view_metas().empty()) {
     return {};
   }
   tracer.address_storage(base);

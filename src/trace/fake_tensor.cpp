@@ -5,6 +5,7 @@
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/TensorOptions.h>
 
+#include "trace/functional.h"
 #include "trace/tracer.h"
 
 namespace ahead::tracing {
@@ -80,7 +81,7 @@ at::Tensor meta_copy(const at::Tensor& real) {
 
 Value* value_of(const at::Tensor& traced) {
   at::functionalization::impl::sync(traced);
-  return as_fake(at::functionalization::impl::unsafeGetFunctionalWrapper(traced)->value()).value();
+  return as_fake(functional_wrapper(traced).value()).value();
 }
 
 }  // namespace ahead::tracing

@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "ahead/errors.h"
+#include "trace/functional.h"
 #include "trace/guards.h"
 #include "trace/retrace.h"
 #include "trace/tracer.h"
@@ -195,7 +196,7 @@ FakeTensor& Tracer::lift_constant(const at::Tensor& real) {
     lifted_[known->second].is_reached = true;
     const at::Tensor& wrapper = lifted_[known->second].wrapper;
     at::functionalization::impl::sync(wrapper);
-    return as_fake(at::functionalization::impl::unsafeGetFunctionalWrapper(wrapper)->value());
+    return as_fake(functional_wrapper(wrapper).value());
   }
   at::Tensor& fake = constants_[real.unsafeGetTensorImpl()];
   if (!fake.defined()) {

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "ahead/errors.h"
+#include "trace/functional.h"
 #include "trace/tracer.h"
 #include "trace/views.h"
 
@@ -65,7 +66,7 @@ void Tracer::keep_storages() {
 void Tracer::check_stays_inside(const at::Tensor& written) const {
   auto found = lifted_storages_.find(storage_of(written));
   if (found == lifted_storages_.end()) return;
-  const auto& views = functional::unsafeGetFunctionalWrapper(written)->view_metas();
+  const auto& views = functional_wrapper(written).view_metas();
   if (std::none_of(views.begin(), views.end(), [](const auto& v) { return v->is_as_strided; })) {
     return;
   }

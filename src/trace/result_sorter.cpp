@@ -20,13 +20,6 @@ at::functionalization::FunctionalStorageImpl* storage_of(const at::Tensor& trace
       traced.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
 }
 
-Value* current_value(const at::Tensor& traced) {
-  at::functionalization::impl::sync(traced);
-  const at::Tensor& inner =
-      at::functionalization::impl::unsafeGetFunctionalWrapper(traced)->value();
-  return as_fake(inner).value();
-}
-
 /// The value of the memory that a traced tensor is a view of, or all of.
 Value* root_of(const at::Tensor& traced) {
   return as_fake(storage_of(traced)->base()).value();
@@ -45,7 +38,7 @@ size_t viewed_among(Tracer& tracer, const std::vector<size_t>& candidates, Value
   if (candidates.size() == 1) return candidates.front();
   for (; value != nullptr; value = viewed_by(value)) {
     for (size_t position : candidates) {
-      if (current_value(tracer.lifted()[position].wrapper) == value) return position;
+      if (value_of(tracer.lifted()[position].wrapper) == value) return position;
     }
   }
   return candidates.front();
@@ -170,7 +163,7 @@ bool ResultSorter::find_viewed_input(size_t i) {
     return false;
   }
   const at::Tensor& wrapper = tracer_.lifted()[position].wrapper;
-  facts_[i].root = current_value(wrapper);
+  facts_[i].root = value_of(wrapper);
   make_view(i, Kind::ViewOfInput, static_cast<int32_t>(position), wrapper);
   return true;
 }
@@ -185,7 +178,7 @@ void ResultSorter::describe(size_t i) {
   if (!traced.is_inference()) facts_[i].version = static_cast<uint32_t>(traced._version());
   const bool is_view = !traced.is_inference() && traced.is_view();
   facts_[i].base_identity = (is_view ? traced._base() : traced).unsafeGetTensorImpl();
-  facts_[i].value = current_value(traced);
+  facts_[i].value = value_of(traced);
   facts_[i].root = root_of(traced);
 }
 

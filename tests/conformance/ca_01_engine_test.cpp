@@ -12,30 +12,22 @@ using compiled_autograd::Disable;
 using compiled_autograd::Enable;
 using compiled_autograd::stats;
 using test::expect_as_eager;
+using test::grads_of;
+using test::leaf;
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 using Tensors = std::vector<at::Tensor>;
-
-at::Tensor leaf(at::IntArrayRef sizes) {
-  return torch::randn(sizes, torch::requires_grad());
-}
 
 torch::nn::Sequential small_net() {
   return torch::nn::Sequential(torch::nn::Linear(4, 4), torch::nn::ReLU(), torch::nn::Linear(4, 4),
                                torch::nn::ReLU());
 }
 
-Tensors grads_of(torch::nn::Sequential& net) {
-  Tensors grads;
-  for (const at::Tensor& p : net->parameters()) grads.push_back(p.grad());
-  return grads;
-}
-
 Tensors train_once() {
   torch::nn::Sequential net = small_net();
   net->forward(torch::randn({2, 4})).sum().backward();
-  return grads_of(net);
+  return grads_of(*net);
 }
 
 TEST(CaScopes, test_reset) {
@@ -144,7 +136,7 @@ TEST(CaScopes, test_torch_compile) {
     Tensors all;
     for (int i = 0; i < 3; ++i) {
       model(x).backward();
-      for (const at::Tensor& grad : grads_of(net)) all.push_back(grad.clone());
+      for (const at::Tensor& grad : grads_of(*net)) all.push_back(grad.clone());
       net->zero_grad();
     }
     return all;
@@ -297,7 +289,7 @@ TEST(CaAccumulateGrad, test_accumulate_without_zero) {
   const auto counted = expect_as_eager([] {
     torch::nn::Sequential net = small_net();
     for (int i = 0; i < 10; ++i) net->forward(torch::ones({2, 4}) * i).sum().backward();
-    return grads_of(net);
+    return grads_of(*net);
   });
   EXPECT_EQ(counted.captures, 1u);
 }

@@ -13,12 +13,10 @@ namespace {
 
 using compiled_autograd::stats;
 using test::expect_as_eager;
+using test::grads_of;
+using test::leaf;
 using torch::autograd::variable_list;
 using Tensors = std::vector<at::Tensor>;
-
-at::Tensor leaf(at::IntArrayRef sizes) {
-  return torch::randn(sizes, torch::requires_grad());
-}
 
 using OnGradients = std::function<variable_list(const variable_list&)>;
 
@@ -55,12 +53,6 @@ torch::nn::Sequential net_of(int64_t layers) {
   return net;
 }
 
-Tensors grads_of(torch::nn::Sequential& net) {
-  Tensors grads;
-  for (const at::Tensor& p : net->parameters()) grads.push_back(p.grad());
-  return grads;
-}
-
 /// Three nets in turn, each prepared in the same way; the captures must be as many as stated.
 void expect_one_capture(const std::function<void(torch::nn::Sequential&, at::Tensor&)>& prepare) {
   const auto counted = expect_as_eager([&] {
@@ -70,7 +62,7 @@ void expect_one_capture(const std::function<void(torch::nn::Sequential&, at::Ten
       at::Tensor out = net->forward(torch::randn({2, 4}));
       prepare(net, out);
       out.sum().backward();
-      for (const at::Tensor& grad : grads_of(net)) all.push_back(grad);
+      for (const at::Tensor& grad : grads_of(*net)) all.push_back(grad);
     }
     return all;
   });
@@ -121,7 +113,7 @@ Tensors with_accumulators(const std::function<void(const at::Tensor&, torch::aut
     f(p, *keep.back());
   }
   net->forward(torch::randn({2, 4})).sum().backward();
-  return grads_of(net);
+  return grads_of(*net);
 }
 
 std::unique_ptr<Post> changes_grad(const at::Tensor& p, std::function<void(at::Tensor&)> change) {

@@ -10,14 +10,11 @@ namespace {
 
 using compiled_autograd::stats;
 using test::expect_as_eager;
+using test::leaf;
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 using Tensors = std::vector<at::Tensor>;
-
-at::Tensor leaf(at::IntArrayRef sizes) {
-  return torch::randn(sizes, torch::requires_grad());
-}
 
 /// `number` makes types that differ in nothing else.
 template <bool traceable, int number = 0>

@@ -8,10 +8,7 @@ namespace ahead {
 namespace {
 
 using test::expect_as_eager;
-
-at::Tensor leaf(at::IntArrayRef sizes) {
-  return torch::randn(sizes, torch::requires_grad());
-}
+using test::leaf;
 
 TEST(EngineAccumulate, AddsInPlaceToTheSameTensor) {
   const auto stats = expect_as_eager([] {

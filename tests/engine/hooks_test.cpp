@@ -12,14 +12,11 @@ namespace ahead {
 namespace {
 
 using test::expect_as_eager;
+using test::leaf;
 using torch::autograd::FunctionPostHook;
 using torch::autograd::FunctionPreHook;
 using torch::autograd::PostAccumulateGradHook;
 using torch::autograd::variable_list;
-
-at::Tensor leaf(at::IntArrayRef sizes) {
-  return torch::randn(sizes, torch::requires_grad());
-}
 
 /// What hooks were called, in order, as numbers that can be compared with eager's.
 struct Log {

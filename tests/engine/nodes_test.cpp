@@ -9,12 +9,9 @@ namespace {
 
 using test::expect_as_eager;
 using test::expect_error_as_eager;
+using test::leaf;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-at::Tensor leaf(at::IntArrayRef sizes) {
-  return torch::randn(sizes, torch::requires_grad());
-}
 
 TEST(EngineNodes, MlpIsOneGraph) {
   const auto stats = expect_as_eager([] {

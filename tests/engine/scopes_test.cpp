@@ -15,10 +15,7 @@ using compiled_autograd::Disable;
 using compiled_autograd::Enable;
 using compiled_autograd::stats;
 using test::expect_as_eager;
-
-at::Tensor leaf(at::IntArrayRef sizes) {
-  return torch::randn(sizes, torch::requires_grad());
-}
+using test::leaf;
 
 at::Tensor gradient() {
   const at::Tensor x = leaf({3});

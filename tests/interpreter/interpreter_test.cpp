@@ -69,6 +69,18 @@ TEST(Interpreter, WritesToTheMemoryOfArgumentsThatDieButOfNoOthers) {
   EXPECT_EQ(results[2].storage().nbytes(), sizeof(float));
 }
 
+TEST(Interpreter, KeepsWhatItWroteToAnArgument) {
+  auto graph = parse(R"(graph(%x: f32[4] Primal 0):
+  _, %a: f32[4] = aten.mul_.Tensor(%x, 2.0) !effect
+  %b: f32[4] = aten.neg(%a)
+  return (%b Output 0)
+)");
+  float numbers[] = {1, 2, 3, 4};
+  Tensors results = ahead::interpret(graph, {torch::from_blob(numbers, {4})});
+  EXPECT_TRUE(results[0].equal(torch::tensor({-2.f, -4.f, -6.f, -8.f})));
+  EXPECT_TRUE(torch::from_blob(numbers, {4}).equal(torch::tensor({2.f, 4.f, 6.f, 8.f})));
+}
+
 TEST(Interpreter, NeedsOneBufferForAChainOfPointwiseCalls) {
   auto graph = parse(R"(graph(%x: f32[64] Primal 0):
   %a: f32[64] = aten.sin(%x)

@@ -42,6 +42,16 @@ std::string message_of(const BackwardProgram& program) {
 
 }  // namespace
 
+at::Tensor leaf(at::IntArrayRef sizes) {
+  return torch::randn(sizes, torch::requires_grad());
+}
+
+std::vector<at::Tensor> grads_of(const torch::nn::Module& module) {
+  std::vector<at::Tensor> grads;
+  for (const at::Tensor& parameter : module.parameters()) grads.push_back(parameter.grad());
+  return grads;
+}
+
 compiled_autograd::Stats expect_as_eager(const BackwardProgram& program, int runs,
                                          compiled_autograd::Options options) {
   const std::vector<at::Tensor> expected = run(program);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <torch/nn/module.h>
+
 #include <functional>
 #include <string>
 #include <vector>
@@ -7,6 +9,11 @@
 #include "ahead/compiled_autograd.h"
 
 namespace ahead::test {
+
+/// Random numbers that require grad.
+at::Tensor leaf(at::IntArrayRef sizes);
+/// The `.grad` of every parameter.
+std::vector<at::Tensor> grads_of(const torch::nn::Module& module);
 
 /// Builds tensors, runs backwards and returns what they left; deterministic for a given seed.
 using BackwardProgram = std::function<std::vector<at::Tensor>()>;
