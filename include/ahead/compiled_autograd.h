@@ -25,6 +25,9 @@ struct Options {
   bool fullgraph = false;
   /// Prints the reason of each cache miss and of each backward that runs eagerly.
   bool verbose = false;
+  /// A size that is another one the second time becomes an argument of the graph, where that is
+  /// possible (interpreter only); otherwise each combination of sizes has graphs of its own.
+  bool dynamic = true;
   /// The most backwards kept; the one unused for longest makes room.
   int64_t cache_limit = 64;
 };

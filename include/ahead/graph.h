@@ -90,6 +90,7 @@ struct AHEAD_API Slot {
     Seed,           ///< random number state
     Offset,
     Token,  ///< orders effects (input and output)
+    Sizes,  ///< one tensor of integers: the sizes s0, s1, … of which constants are made
     // outputs
     Output,            ///< the index-th result of the traced function
     MutatedInput,      ///< the new contents of the graph input at position index

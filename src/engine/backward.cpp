@@ -73,6 +73,8 @@ void Backward::Found::clear() {
   targets.clear();
   key.clear();
   sizes.clear();
+  place_sizes.clear();
+  input_sizes.clear();
   versions.clear();
   known.clear();
   ready.clear();
@@ -176,6 +178,7 @@ Backward::Known& Backward::meet(Node* node) {
 }
 
 void Backward::describe_place(const InputMetadata& metadata) {
+  found_.place_sizes.push_back(static_cast<uint32_t>(found_.sizes.size()));
   if (metadata.was_default_constructed()) return put(PlaceKey{});
   if (metadata.is_nested_tensor()) return refuse("a nested tensor takes part in it");
   if (is_on_other_stream(metadata)) return refuse("it spans several streams");
@@ -228,7 +231,10 @@ bool Backward::collect_saved(Step& step) {
   step.first_number = static_cast<uint32_t>(call_.lifted_ivalue_args.args.size());
   const size_t first_input = inputs().size();
   const size_t first_size = call_.all_size_inputs.size();
+  step.first_size_input = static_cast<uint32_t>(first_size);
+  step.first_size = static_cast<uint32_t>(found_.sizes.size());
   const bool is_known = collect_constants(*step.node) && collect_numbers(step.first_number);
+  step.num_size_inputs = static_cast<uint32_t>(call_.all_size_inputs.size() - first_size);
   for (size_t i = first_size; i < call_.all_size_inputs.size(); ++i) {
     found_.sizes.push_back(call_.all_size_inputs[i].value);
   }
@@ -276,6 +282,8 @@ bool Backward::describe_inputs(size_t first) {
     put(InputKey{input.key_set().raw_repr(), static_cast<uint64_t>(input.dim()) << 2 |
                                                  (input.requires_grad() ? 2 : 0) |
                                                  (is_number ? 1 : 0)});
+    const size_t first_size = found_.sizes.size();
+    found_.input_sizes.push_back(is_one_plain ? static_cast<uint32_t>(first_size) : kNoSizes);
     if (!is_one_plain) continue;
     found_.sizes.insert(found_.sizes.end(), input.sizes().begin(), input.sizes().end());
     found_.sizes.insert(found_.sizes.end(), input.strides().begin(), input.strides().end());

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/dynamo/compiled_autograd.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,15 @@ class Backward {
   const std::vector<uint8_t>& key() const { return found_.key; }
   /// All sizes and strides that graphs depend on.
   const std::vector<int64_t>& sizes() const { return found_.sizes; }
+  /// Where the sizes of the gradient at this place begin among them; of what lies behind a node
+  /// that does not tell, they are none.
+  size_t sizes_of_place(size_t place) const { return found_.place_sizes[place]; }
+  /// Where the sizes of this input begin among them, which are followed by its strides; nothing for
+  /// tensors that graphs cannot take.
+  std::optional<size_t> sizes_of_input(size_t input) const {
+    const uint32_t first = found_.input_sizes[input];
+    return first == kNoSizes ? std::nullopt : std::optional<size_t>(first);
+  }
   /// Why this backward must run in the eager engine; empty: it need not.
   const std::string& refusal() const { return refusal_; }
 
@@ -71,6 +81,8 @@ class Backward {
     std::vector<int32_t> targets;
     std::vector<uint8_t> key;
     std::vector<int64_t> sizes;
+    std::vector<uint32_t> place_sizes;
+    std::vector<uint32_t> input_sizes;
     std::vector<uint32_t> versions;
     /// Nodes by address: a table with open addressing of positions in `known`, plus one.
     std::vector<uint32_t> table;
@@ -80,6 +92,7 @@ class Backward {
     void clear();
   };
   static Found& spare();
+  static constexpr uint32_t kNoSizes = UINT32_MAX;
 
   template <class T>
   void put(const T& part_of_key);

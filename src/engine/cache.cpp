@@ -14,26 +14,30 @@ Cache& Cache::instance() {
   return *cache;
 }
 
-std::shared_ptr<Program> Cache::find(const Backward& backward, std::string& reason) {
+std::optional<Cache::Hit> Cache::find(const Backward& backward, Miss& miss) {
   std::lock_guard<std::mutex> lock(mutex_);
   const Entry* like = nullptr;
   for (size_t i = 0; i < entries_.size(); ++i) {
-    const bool same_key = entries_[i]->key == backward.key();
-    if (same_key && entries_[i]->sizes == backward.sizes()) {
+    if (entries_[i]->key != backward.key()) {
+      if (like == nullptr) like = entries_[i].get();
+      continue;
+    }
+    if (auto sizes = entries_[i]->program->match(backward.sizes())) {
       std::rotate(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(i),
                   entries_.begin() + static_cast<std::ptrdiff_t>(i) + 1);
-      return entries_.front()->program;
+      return Hit{entries_.front()->program, std::move(*sizes)};
     }
-    if (like == nullptr || same_key) like = entries_[i].get();
+    if (miss.like != nullptr) continue;
+    like = entries_[i].get();
+    miss.like = like->program;
   }
-  reason = like == nullptr ? "no backward was captured before" : difference(*like, backward);
-  return nullptr;
+  miss.reason = like == nullptr ? "no backward was captured before" : difference(*like, backward);
+  return std::nullopt;
 }
 
 void Cache::add(const Backward& backward, std::shared_ptr<Program> program, int64_t limit) {
   auto entry = std::make_unique<Entry>();
   entry->key = backward.key();
-  entry->sizes = backward.sizes();
   for (const Step& step : backward.steps()) entry->key_ends.push_back(step.key_end);
   entry->program = std::move(program);
   std::lock_guard<std::mutex> lock(mutex_);
@@ -47,11 +51,9 @@ std::string Cache::difference(const Entry& entry, const Backward& backward) {
   const auto differ = std::mismatch(key.begin(), key.end(), other.begin(), other.end());
   const auto same = static_cast<size_t>(differ.first - key.begin());
   if (key == other) {
-    size_t changed = 0;
-    for (size_t i = 0; i < entry.sizes.size(); ++i)
-      changed += entry.sizes[i] != backward.sizes()[i];
-    return std::to_string(changed) + " changed tensor sizes or strides (total of " +
-           std::to_string(entry.sizes.size()) + ")";
+    return std::to_string(entry.program->count_changed(backward.sizes())) +
+           " changed tensor sizes or strides (total of " + std::to_string(backward.sizes().size()) +
+           ")";
   }
   size_t step = 0;
   while (step + 1 < backward.steps().size() && backward.steps()[step].key_end <= same) ++step;

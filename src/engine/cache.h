@@ -3,6 +3,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,18 @@ class Cache {
  public:
   static Cache& instance();
 
-  /// The program for this backward; null, with the reason in words, if there is none.
-  std::shared_ptr<Program> find(const Backward& backward, std::string& reason);
+  /// A program for a backward, and the values of the sizes that change from run to run.
+  struct Hit {
+    std::shared_ptr<Program> program;
+    std::vector<int64_t> sizes;
+  };
+  /// Why there is none, in words, and the most recent one that is for other sizes only; null: there
+  /// is none such.
+  struct Miss {
+    std::string reason;
+    std::shared_ptr<Program> like;
+  };
+  std::optional<Hit> find(const Backward& backward, Miss& miss);
   /// Keeps a program. If there are more than `limit` then, the one unused for longest goes.
   void add(const Backward& backward, std::shared_ptr<Program> program, int64_t limit);
 
@@ -39,7 +50,6 @@ class Cache {
  private:
   struct Entry {
     std::vector<uint8_t> key;
-    std::vector<int64_t> sizes;
     std::vector<uint32_t> key_ends;  ///< for each step
     std::shared_ptr<Program> program;
     uint64_t last_use;

@@ -45,7 +45,9 @@ namespace compiled_autograd {
 Enable::Enable(Options options) {
   runtime::find_backend(options.backend);
   torch::autograd::Engine::set_compiled_autograd(&engine::run_backward);
-  const std::string* backend = intern(options.backend);
+  // Backwards for fixed sizes only are not those for changing ones.
+  const std::string* backend =
+      intern(options.backend + (options.dynamic ? "" : " for fixed sizes"));
   depth_ = open(engine::Settings{std::move(options), backend});
 }
 

@@ -57,16 +57,25 @@ std::string refusal_here() {
   return "";
 }
 
-std::shared_ptr<Program> find_program(const Settings& settings, const Backward& backward) {
+/// Other backends than the interpreter are not asked to take sizes that change.
+bool may_lift(const Settings& settings) {
+  return settings.options.dynamic && settings.options.backend == "interpreter";
+}
+
+Cache::Hit find_program(const Settings& settings, const Backward& backward) {
   Cache& cache = Cache::instance();
-  std::string reason;
-  std::shared_ptr<Program> program = cache.find(backward, reason);
-  if (program != nullptr) return program;
-  tell(settings, "Cache miss due to " + reason);
-  program = std::make_shared<Program>(backward, runtime::find_backend(settings.options.backend));
-  cache.add(backward, program, settings.options.cache_limit);
+  Cache::Miss miss;
+  if (auto hit = cache.find(backward, miss)) return std::move(*hit);
+  tell(settings, "Cache miss due to " + miss.reason);
+  SizePattern sizes = miss.like != nullptr && may_lift(settings)
+                          ? miss.like->widened(backward.sizes())
+                          : SizePattern(backward.sizes());
+  Cache::Hit made{nullptr, *sizes.match(backward.sizes())};
+  made.program = std::make_shared<Program>(
+      backward, runtime::find_backend(settings.options.backend), std::move(sizes));
+  cache.add(backward, made.program, settings.options.cache_limit);
   cache.count([](compiled_autograd::Stats& stats) { ++stats.captures; });
-  return program;
+  return made;
 }
 
 void count_run(const Settings& settings, const RunReport& report, double lookup_seconds) {
@@ -89,10 +98,10 @@ std::optional<variable_list> run_captured(const Settings& settings, const NodePt
   Backward backward(root, task, settings.backend);
   refusal = backward.refusal();
   if (!refusal.empty()) return std::nullopt;
-  const std::shared_ptr<Program> program = find_program(settings, backward);
+  const Cache::Hit found = find_program(settings, backward);
   const std::chrono::duration<double> lookup = std::chrono::steady_clock::now() - start;
   RunReport report;
-  variable_list results = program->run(backward, report);
+  variable_list results = found.program->run(backward, found.sizes, report);
   count_run(settings, report, lookup.count());
   return results;
 }

@@ -15,6 +15,7 @@
 #include "engine/node_calls.h"
 #include "engine/operators.h"
 #include "ops/node_facts.h"
+#include "trace/capture.h"
 #include "trace/tracer.h"
 
 namespace ahead::engine {
@@ -32,14 +33,23 @@ PyObject* nobody() {
   return reinterpret_cast<PyObject*>(&something);
 }
 
+/// Passes that do not look at sizes.
+bool is_for_all_sizes(const passes::Pass& pass) {
+  return pass.name == "inline_calls" || pass.name == "eliminate_common_subexpressions" ||
+         pass.name == "eliminate_dead_code";
+}
+
 /// Follows the walk with traced tensors in the places of real ones.
 class PartTracer {
  public:
+  /// `sizes`: null if none may change.
   PartTracer(Backward& backward, const std::vector<Step::Kind>& kinds, size_t begin, size_t end,
-             const Gradients& gradients)
+             const Gradients& gradients, const ChangingSizes* sizes)
       : backward_(backward),
         kinds_(kinds),
         gradients_(gradients),
+        pattern_(sizes == nullptr ? nullptr : &sizes->pattern),
+        guards_(sizes == nullptr ? nullptr : std::make_shared<SizeGuards>(sizes->values)),
         places_(backward.num_places()),
         results_(backward.task().captured_vars_.size()),
         state_(std::vector<std::optional<c10::SymInt>>(backward.call().all_size_inputs.size()), 0) {
@@ -49,28 +59,98 @@ class PartTracer {
 
   Part run() {
     find_places();
+    if (is_lifted()) lift_sizes();
     Graph graph = trace();
     check_functional(graph);
-    for (const passes::Pass& pass : passes::all()) pass.run(graph);
+    for (const passes::Pass& pass : passes::all()) {
+      if (!is_lifted() || is_for_all_sizes(pass)) pass.run(graph);
+    }
     drop_unused_inputs(graph);
     note_offsets(graph);
+    if (is_lifted()) add_sizes(graph);
     graph.verify();
     part_.graph = std::make_shared<const Graph>(std::move(graph));
     return std::move(part_);
   }
 
  private:
+  using ArgumentKind = Part::Argument::Kind;
+
   Graph trace() {
     try {
-      return detail::trace_flat(
-          [this](const std::vector<at::Tensor>& traced) { return follow(traced); }, gather_inputs(),
-          {}, /*joint=*/false);
+      const std::vector<at::Tensor> inputs = gather_inputs();
+      return tracing::trace_symbolic(
+          [this](const std::vector<at::Tensor>& traced) { return follow(traced); }, inputs,
+          layouts_);
     } catch (const ahead::Error& error) {
       throw NotTraceable(part_.end, error.msg());
     }
   }
 
   const Step& step(size_t index) const { return backward_.steps()[index]; }
+
+  bool is_lifted() const { return pattern_ != nullptr; }
+
+  c10::SymInt size(size_t position) const {
+    const int32_t symbol = pattern_->symbol(position);
+    if (symbol == SizePattern::kFixed) return backward_.sizes()[position];
+    return SizeNode::make(SizeExpression::symbol(static_cast<uint32_t>(symbol)), guards_);
+  }
+
+  std::vector<c10::SymInt> sizes(size_t first, size_t count) const {
+    std::vector<c10::SymInt> sizes;
+    for (size_t i = 0; i < count; ++i) sizes.push_back(size(first + i));
+    return sizes;
+  }
+
+  /// Says how the sizes that nodes hold, their tensors and the gradients that wait may change.
+  void lift_sizes() {
+    for (const Step& s : backward_.steps()) {
+      for (uint32_t i = 0; i < s.num_size_inputs; ++i)
+        state_.sym_sizes[s.first_size_input + i] = size(s.first_size + i);
+    }
+    for (size_t i = 0; i < backward_.inputs().size(); ++i) {
+      const auto first = backward_.sizes_of_input(i);
+      TORCH_CHECK(first, "a node holds a tensor that is not a plain one");
+      const at::Tensor& input = backward_.inputs()[i];
+      const auto dims = static_cast<size_t>(input.dim());
+      add_layout({sizes(*first, dims), sizes(*first + dims, dims), input.storage_offset()});
+    }
+    for (Part::Expected& expected : part_.expected) lift_gradient(expected);
+  }
+
+  void lift_gradient(Part::Expected& expected) {
+    if (!expected.gradient) return;
+    const TensorMeta& meta = *expected.gradient;
+    const size_t first = backward_.sizes_of_place(expected.place);
+    tracing::SymbolicLayout layout{sizes(first, meta.sizes.size()), {}, meta.offset};
+    for (int64_t stride : meta.strides) layout.strides.emplace_back(stride);
+    expected.is_contiguous = gradients_.at(expected.place).is_contiguous();
+    if (expected.is_contiguous) {
+      layout.strides = tracing::SymbolicLayout::contiguous(layout.sizes).strides;
+    }
+    const at::Tensor& gradient = gradients_.at(expected.place);
+    TORCH_CHECK(layout.describes(gradient) && gradient.strides() == at::IntArrayRef(peek(layout)),
+                "a gradient that waits has other sizes than the tensor it belongs to");
+    add_layout(std::move(layout));
+  }
+
+  void add_layout(tracing::SymbolicLayout layout) {
+    layouts_.push_back(layout.is_fixed() ? std::nullopt : std::optional(std::move(layout)));
+  }
+
+  static std::vector<int64_t> peek(const tracing::SymbolicLayout& layout) {
+    std::vector<int64_t> strides;
+    for (const c10::SymInt& stride : layout.strides) strides.push_back(ahead::peek(stride));
+    return strides;
+  }
+
+  void add_sizes(Graph& graph) {
+    const auto count = static_cast<int64_t>(guards_->values().size());
+    graph.add_input({Slot::Kind::Sizes, 0}, TensorMeta::contiguous({count}, at::kLong));
+    part_.arguments.push_back({ArgumentKind::Sizes, 0});
+    part_.guards = guards_;
+  }
 
   void find_places() {
     std::vector<size_t> places;
@@ -98,12 +178,12 @@ class PartTracer {
     for (size_t i = 0; i < backward_.inputs().size(); ++i) {
       const at::Tensor& input = backward_.inputs()[i];
       inputs.push_back(input.variable_data().set_requires_grad(input.requires_grad()));
-      part_.arguments.push_back({false, i});
+      part_.arguments.push_back({ArgumentKind::Input, i});
     }
     for (const Part::Expected& expected : part_.expected) {
       if (!expected.gradient) continue;
       inputs.push_back(gradients_.at(expected.place).variable_data());
-      part_.arguments.push_back({true, expected.place});
+      part_.arguments.push_back({ArgumentKind::Gradient, expected.place});
     }
     return inputs;
   }
@@ -114,7 +194,7 @@ class PartTracer {
     tracer.set_phase(Phase::Backward);
     for (size_t i = 0; i < traced.size(); ++i) {
       const Part::Argument& argument = part_.arguments[i];
-      if (argument.is_gradient) {
+      if (argument.kind == ArgumentKind::Gradient) {
         places_[argument.index] = traced[i];
       } else {
         backward_.call().tensor_args.lookup(backward_.inputs()[i]).proxy_tensor = traced[i];
@@ -172,8 +252,7 @@ class PartTracer {
     variable_list outputs;
     try {
       outputs = apply(s);
-      torch::autograd::validate_outputs(s.node->next_edges(), outputs,
-                                        [](const std::string& problem) { return problem; });
+      validate(s, outputs);
     } catch (const NotTraceable&) {
       throw;
     } catch (const std::exception& error) {
@@ -187,10 +266,37 @@ class PartTracer {
     }
   }
 
+  void validate(const Step& s, variable_list& outputs) const {
+    const auto say = [](const std::string& problem) { return problem; };
+    if (is_lifted()) {
+      torch::autograd::validate_outputs(lifted_metadata(s), outputs, say);
+    } else {
+      torch::autograd::validate_outputs(s.node->next_edges(), outputs, say);
+    }
+  }
+
+  /// What the gradients must look like that the step sends along edges which are followed.
+  std::vector<std::optional<torch::autograd::InputMetadata>> lifted_metadata(const Step& s) const {
+    std::vector<std::optional<torch::autograd::InputMetadata>> lifted(s.num_targets);
+    for (uint32_t i = 0; i < s.num_targets; ++i) {
+      const int32_t target = backward_.targets()[s.first_target + i];
+      if (target == kNowhere) continue;
+      const torch::autograd::Edge& edge = s.node->next_edge(i);
+      const auto& known = edge.function->input_metadata(edge.input_nr);
+      if (known.was_default_constructed()) continue;
+      const size_t first = backward_.sizes_of_place(static_cast<size_t>(target));
+      const auto shape = sizes(first, known.shape_as_dim_vector().size());
+      lifted[i].emplace(known.options(),
+                        torch::autograd::SymIntSmallVec(shape.begin(), shape.end()),
+                        known.is_tensor_subclass(), /*is_nested=*/false, known.grad_dtype());
+    }
+    return lifted;
+  }
+
   variable_list apply(const Step& s) {
     variable_list inputs(s.num_places);
     for (uint32_t i = 0; i < s.num_places; ++i) inputs[i] = std::move(places_[s.first_place + i]);
-    state_.sym_sizes_index = 0;
+    state_.sym_sizes_index = is_lifted() ? s.first_size_input : 0;
     backward_.call().lifted_ivalue_args.next = s.first_number;
     const NodeCall node_call(static_cast<uint32_t>(current_), s.node->getptr());
     SwapSavedVariables saved(backward_.call(), state_, nobody(), node_call);
@@ -247,6 +353,10 @@ class PartTracer {
   Backward& backward_;
   const std::vector<Step::Kind>& kinds_;
   const Gradients& gradients_;
+  const SizePattern* const pattern_;
+  const std::shared_ptr<SizeGuards> guards_;
+  /// Of what is traced, in order; empty: none changes.
+  std::vector<std::optional<tracing::SymbolicLayout>> layouts_;
   std::vector<at::Tensor> places_;
   std::vector<at::Tensor> results_;
   TraceState state_;
@@ -259,7 +369,13 @@ class PartTracer {
 Part trace_part(Backward& backward, const std::vector<Step::Kind>& kinds, size_t begin, size_t end,
                 const Gradients& gradients) {
   const NodeCalls calls;
-  return PartTracer(backward, kinds, begin, end, gradients).run();
+  return PartTracer(backward, kinds, begin, end, gradients, nullptr).run();
+}
+
+Part trace_lifted_part(Backward& backward, const std::vector<Step::Kind>& kinds, size_t begin,
+                       size_t end, const Gradients& gradients, const ChangingSizes& sizes) {
+  const NodeCalls calls;
+  return PartTracer(backward, kinds, begin, end, gradients, &sizes).run();
 }
 
 }  // namespace ahead::engine

@@ -1,5 +1,6 @@
 #include "engine/program.h"
 
+#include <ATen/ops/tensor.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <algorithm>
@@ -26,19 +27,54 @@ bool fits(const at::Tensor& tensor, const std::optional<TensorMeta>& expected) {
          tensor.strides() == expected->strides;
 }
 
-const at::Tensor& argument(const Part::Argument& which, const Gradients& gradients,
-                           const Backward& backward) {
-  return which.is_gradient ? gradients.at(which.index) : backward.inputs()[which.index];
+/// The same where sizes change.
+bool fits(const at::Tensor& tensor, const Part::Expected& expected, const Backward& backward) {
+  if (!tensor.defined() || !expected.gradient)
+    return tensor.defined() == expected.gradient.has_value();
+  const TensorMeta& meta = *expected.gradient;
+  const bool is_like = is_plain(tensor) && tensor.scalar_type() == meta.dtype &&
+                       tensor.device() == meta.device &&
+                       tensor.dim() == static_cast<int64_t>(meta.sizes.size());
+  if (!is_like) return false;
+  const int64_t* sizes = backward.sizes().data() + backward.sizes_of_place(expected.place);
+  int64_t stride = 1;
+  for (size_t i = meta.sizes.size(); i-- > 0;) {
+    const auto dim = static_cast<int64_t>(i);
+    const int64_t expected_stride = expected.is_contiguous ? stride : meta.strides[i];
+    if (tensor.size(dim) != sizes[i] || tensor.stride(dim) != expected_stride) return false;
+    stride *= std::max<int64_t>(sizes[i], 1);
+  }
+  return true;
 }
 
-/// Whether the part was made for gradients like those that wait.
-bool is_for(const Part& part, const Gradients& gradients, const Backward& backward) {
+/// Undefined for the sizes.
+const at::Tensor& argument(const Part::Argument& which, const Gradients& gradients,
+                           const Backward& backward) {
+  static const at::Tensor none;
+  switch (which.kind) {
+    case Part::Argument::Kind::Input:
+      return backward.inputs()[which.index];
+    case Part::Argument::Kind::Gradient:
+      return gradients.at(which.index);
+    default:
+      return none;
+  }
+}
+
+/// Whether the part was made for gradients like those that wait, and for such sizes.
+bool is_for(const Part& part, const Gradients& gradients, const Backward& backward,
+            const std::vector<int64_t>& sizes) {
+  if (part.guards != nullptr && !part.guards->hold(sizes)) return false;
+  if (!part.fixed_sizes.empty() && part.fixed_sizes != backward.sizes()) return false;
   for (const Part::Expected& expected : part.expected) {
-    if (!fits(gradients.at(expected.place), expected.gradient)) return false;
+    const at::Tensor& gradient = gradients.at(expected.place);
+    if (part.guards == nullptr ? !fits(gradient, expected.gradient)
+                               : !fits(gradient, expected, backward))
+      return false;
   }
   for (size_t i = 0; i < part.offsets.size(); ++i) {
     const at::Tensor& tensor = argument(part.arguments[i], gradients, backward);
-    if (tensor.storage_offset() != part.offsets[i]) return false;
+    if (tensor.defined() && tensor.storage_offset() != part.offsets[i]) return false;
   }
   return true;
 }
@@ -65,7 +101,8 @@ bool is_read(const at::Tensor& grad, const Part& part, const Gradients& gradient
   if (!grad.defined() || !grad.has_storage()) return false;
   if (grad.use_count() == 1 && grad.storage().use_count() == 1) return false;
   for (const Part::Argument& which : part.arguments) {
-    if (argument(which, gradients, backward).is_alias_of(grad)) return true;
+    const at::Tensor& tensor = argument(which, gradients, backward);
+    if (tensor.defined() && tensor.is_alias_of(grad)) return true;
   }
   return false;
 }
@@ -74,7 +111,8 @@ bool is_read(const at::Tensor& grad, const Part& part, const Gradients& gradient
 /// Graphs read them at once. So where something was or will be written, the nodes run one by one.
 bool is_unwritten(const Part& part, const Gradients& gradients, const Backward& backward) {
   for (const Part::Argument& which : part.arguments) {
-    if (!which.is_gradient && !backward.is_unwritten(which.index)) return false;
+    const bool is_input = which.kind == Part::Argument::Kind::Input;
+    if (is_input && !backward.is_unwritten(which.index)) return false;
   }
   for (size_t step : part.accumulations) {
     const auto& node =
@@ -87,15 +125,36 @@ bool is_unwritten(const Part& part, const Gradients& gradients, const Backward& 
 std::string describe(const Backward& backward, size_t step, const NotTraceable& problem) {
   const std::string reason = problem.what();
   return backward.steps()[step].node->name() + " (step " + std::to_string(step) +
-         ") runs as in eager: " + reason.substr(0, reason.find('\n'));
+         ") runs as in eager: " + reason;
 }
 
 }  // namespace
 
-Program::Program(const Backward& backward, aot::GraphCompiler compiler)
-    : compiler_(std::move(compiler)) {
+Program::Program(const Backward& backward, aot::GraphCompiler compiler, SizePattern sizes)
+    : compiler_(std::move(compiler)), sizes_(std::move(sizes)) {
   kinds_.reserve(backward.steps().size());
   for (const Step& step : backward.steps()) kinds_.push_back(step.kind);
+}
+
+std::optional<std::vector<int64_t>> Program::match(const std::vector<int64_t>& sizes) {
+  std::lock_guard<std::mutex> lock(sizes_mutex_);
+  auto values = sizes_.match(sizes);
+  const bool is_known = !values || guards_.empty() ||
+                        std::any_of(guards_.begin(), guards_.end(),
+                                    [&](const auto& guards) { return guards->hold(*values); });
+  return is_known ? std::move(values) : std::nullopt;
+}
+
+SizePattern Program::widened(const std::vector<int64_t>& sizes) {
+  std::lock_guard<std::mutex> lock(sizes_mutex_);
+  return sizes_.widened(sizes);
+}
+
+size_t Program::count_changed(const std::vector<int64_t>& sizes) {
+  std::lock_guard<std::mutex> lock(sizes_mutex_);
+  size_t changed = 0;
+  for (size_t i = 0; i < sizes.size(); ++i) changed += sizes[i] != sizes_.sizes()[i];
+  return changed;
 }
 
 std::vector<std::shared_ptr<const Graph>> Program::graphs() {
@@ -105,14 +164,16 @@ std::vector<std::shared_ptr<const Graph>> Program::graphs() {
   return graphs;
 }
 
-std::vector<at::Tensor> Program::run(Backward& backward, RunReport& report) {
+std::vector<at::Tensor> Program::run(Backward& backward, const std::vector<int64_t>& sizes,
+                                     RunReport& report) {
   Gradients gradients(backward);
+  const Run run{backward, gradients, sizes, report};
   for (size_t i = 0; i < backward.steps().size();) {
-    const Part* part = is_traced(i) ? find(i, gradients, backward) : nullptr;
-    if (part == nullptr && is_traced(i)) part = capture(i, gradients, backward, report);
+    const Part* part = is_traced(i) ? find(i, run) : nullptr;
+    if (part == nullptr && is_traced(i)) part = capture(i, run);
     const size_t end = part == nullptr ? i + 1 : part->end;
     if (part != nullptr && is_unwritten(*part, gradients, backward)) {
-      run_part(*part, gradients, backward);
+      run_part(*part, run);
     } else {
       for (size_t k = i; k < end; ++k) gradients.run_eagerly(backward.steps()[k]);
     }
@@ -138,33 +199,27 @@ size_t Program::end_of_part(size_t begin) const {
   return static_cast<size_t>(std::find(first, kinds_.end(), Step::Kind::Eager) - kinds_.begin());
 }
 
-const Part* Program::find(size_t begin, const Gradients& gradients, const Backward& backward) {
+const Part* Program::find(size_t begin, const Run& run) {
   std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& part : parts_) {
-    if (part->begin == begin && is_for(*part, gradients, backward)) return part.get();
+    if (part->begin == begin && is_for(*part, run.gradients, run.backward, run.sizes))
+      return part.get();
   }
   return nullptr;
 }
 
-const Part* Program::capture(size_t begin, const Gradients& gradients, Backward& backward,
-                             RunReport& report) {
+const Part* Program::capture(size_t begin, const Run& run) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto is_variant = [&](const auto& part) { return part->begin == begin; };
   if (std::count_if(parts_.begin(), parts_.end(), is_variant) >= most_variants) return nullptr;
   while (kinds_[begin] == Step::Kind::Traced) {
     const size_t end = end_of_part(begin);
-    if (!are_traceable(backward, begin, end, gradients)) return nullptr;
+    if (!are_traceable(run.backward, begin, end, run.gradients)) return nullptr;
     try {
-      const auto start = std::chrono::steady_clock::now();
-      Part part = trace_and_compile(begin, end, gradients, backward);
-      const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-      report.capture_seconds += taken.count();
-      ++report.compiles;
-      parts_.push_back(std::make_unique<const Part>(std::move(part)));
-      return parts_.back().get();
+      return add(begin, end, run);
     } catch (const NotTraceable& problem) {
       const bool is_one = problem.step < end;
-      report.problems.push_back(describe(backward, is_one ? problem.step : begin, problem));
+      run.report.problems.push_back(describe(run.backward, is_one ? problem.step : begin, problem));
       for (size_t i = is_one ? problem.step : begin; i < (is_one ? problem.step + 1 : end); ++i) {
         kinds_[i] = Step::Kind::Eager;
       }
@@ -173,25 +228,69 @@ const Part* Program::capture(size_t begin, const Gradients& gradients, Backward&
   return nullptr;
 }
 
-Part Program::trace_and_compile(size_t begin, size_t end, const Gradients& gradients,
-                                Backward& backward) {
-  Part part = trace_part(backward, kinds_, begin, end, gradients);
-  for (size_t i = begin; i < end; ++i) {
+const Part* Program::add(size_t begin, size_t end, const Run& run) {
+  const auto start = std::chrono::steady_clock::now();
+  std::optional<Part> part = lift(begin, end, run);
+  if (!part) {
+    part = trace_part(run.backward, kinds_, begin, end, run.gradients);
+    if (!run.sizes.empty()) part->fixed_sizes = run.backward.sizes();
+  }
+  compile(*part);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  run.report.capture_seconds += taken.count();
+  ++run.report.compiles;
+  parts_.push_back(std::make_unique<const Part>(std::move(*part)));
+  return parts_.back().get();
+}
+
+/// The part with a graph for changing sizes, if there are any and if it can be had.
+std::optional<Part> Program::lift(size_t begin, size_t end, const Run& run) {
+  if (run.sizes.empty() || sizes_.is_fixed()) return std::nullopt;
+  try {
+    Part part =
+        trace_lifted_part(run.backward, kinds_, begin, end, run.gradients, {sizes_, run.sizes});
+    const bool is_of_use = part.guards->pinned().empty() || part.guards->hold(sizes_.before());
+    if (is_of_use) {
+      std::lock_guard<std::mutex> lock(sizes_mutex_);
+      guards_.push_back(part.guards);
+      return part;
+    }
+    give_up_lifting(run, part.guards->pinned());
+  } catch (const std::exception& error) {
+    const std::string reason = error.what();
+    give_up_lifting(run, reason.substr(0, reason.find('\n')));
+  }
+  return std::nullopt;
+}
+
+/// From now on the program is for these sizes only.
+void Program::give_up_lifting(const Run& run, const std::string& reason) {
+  run.report.problems.push_back("Sizes that change have graphs of their own: " + reason);
+  std::lock_guard<std::mutex> lock(sizes_mutex_);
+  sizes_ = SizePattern(run.backward.sizes(), /*may_widen=*/false);
+  guards_.clear();
+}
+
+void Program::compile(Part& part) {
+  for (size_t i = part.begin; i < part.end; ++i) {
     if (kinds_[i] == Step::Kind::Accumulate) part.accumulations.push_back(i);
   }
   std::vector<TensorMeta> inputs;
   for (const Graph::Input& input : part.graph->inputs()) inputs.push_back(input.value->meta);
   part.run = compiler_(*part.graph, inputs);
-  return part;
 }
 
-void Program::run_part(const Part& part, Gradients& gradients, Backward& backward) {
+void Program::run_part(const Part& part, const Run& run) {
+  using Kind = Part::Argument::Kind;
+  Backward& backward = run.backward;
   const bool may_take = is_last(part);
   std::vector<at::Tensor> arguments;
   arguments.reserve(part.arguments.size());
   for (const Part::Argument& argument : part.arguments) {
-    if (argument.is_gradient) {
-      arguments.push_back(std::move(gradients.at(argument.index)));
+    if (argument.kind == Kind::Sizes) {
+      arguments.push_back(at::tensor(run.sizes, at::kLong));
+    } else if (argument.kind == Kind::Gradient) {
+      arguments.push_back(std::move(run.gradients.at(argument.index)));
     } else if (may_take) {
       arguments.push_back(std::move(backward.inputs()[argument.index]));
     } else {
@@ -202,12 +301,12 @@ void Program::run_part(const Part& part, Gradients& gradients, Backward& backwar
   if (!backward.task().keep_graph_) {
     for (size_t i = part.begin; i < part.end; ++i) backward.steps()[i].node->release_variables();
   }
-  const Gradients::Current current(gradients);
+  const Gradients::Current current(run.gradients);
   std::vector<at::Tensor> outputs = part.run(std::move(arguments));
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Part::Destination& destination = part.destinations[i];
-    at::Tensor& place = destination.is_result ? gradients.results()[destination.index]
-                                              : gradients.at(destination.index);
+    at::Tensor& place = destination.is_result ? run.gradients.results()[destination.index]
+                                              : run.gradients.at(destination.index);
     place = std::move(outputs[i]);
   }
 }

@@ -12,6 +12,8 @@
 #include "ahead/graph.h"
 #include "engine/backward.h"
 #include "engine/gradients.h"
+#include "engine/size_pattern.h"
+#include "ir/size_node.h"
 
 namespace ahead::engine {
 
@@ -21,10 +23,15 @@ struct Part {
   struct Expected {
     size_t place;
     std::optional<TensorMeta> gradient;
+    /// In a graph for changing sizes: the sizes are those of the place, whatever these are, and the
+    /// strides follow from them row by row, or are those above.
+    bool is_contiguous = false;
   };
-  /// A tensor that the graph takes: one that nodes hold, or a gradient that waits.
+  /// A tensor that the graph takes: one that nodes hold, a gradient that waits, or the sizes that
+  /// change.
   struct Argument {
-    bool is_gradient;
+    enum class Kind : uint8_t { Input, Gradient, Sizes };
+    Kind kind;
     size_t index;
   };
   /// Where a tensor that the graph returns goes.
@@ -43,6 +50,10 @@ struct Part {
   std::vector<size_t> accumulations;
   /// Offsets of the arguments into their storage, if the graph depends on them.
   std::vector<int64_t> offsets;
+  /// What the graph depends on, if it is for changing sizes; null: it is for fixed ones.
+  std::shared_ptr<const SizeGuards> guards;
+  /// All of these, if others may come too; empty: the program is for no others.
+  std::vector<int64_t> fixed_sizes;
   std::shared_ptr<const Graph> graph;
   aot::Executable run;
 };
@@ -55,24 +66,44 @@ struct RunReport {
   std::vector<std::string> problems;
 };
 
-/// What is known of all backwards with one key: which of their steps can be traced, and the parts
-/// compiled so far. Which part comes next depends on what steps that are not traced returned.
-/// Several threads may use it at once.
+/// What is known of all backwards with one key and sizes of one pattern: which of their steps can
+/// be traced, and the parts compiled so far. Which part comes next depends on what steps that are
+/// not traced returned. Several threads may use it at once.
 class Program {
  public:
-  Program(const Backward& backward, aot::GraphCompiler compiler);
+  Program(const Backward& backward, aot::GraphCompiler compiler, SizePattern sizes);
 
-  /// Runs a backward with this key to the end and returns the gradients asked for.
-  std::vector<at::Tensor> run(Backward& backward, RunReport& report);
+  /// The values of the sizes that change, if the program is for backwards with these sizes.
+  std::optional<std::vector<int64_t>> match(const std::vector<int64_t>& sizes);
+  /// The pattern for these sizes too; one without changing sizes if graphs for them could not be
+  /// made.
+  SizePattern widened(const std::vector<int64_t>& sizes);
+  /// How many sizes differ from those for which it was made.
+  size_t count_changed(const std::vector<int64_t>& sizes);
+
+  /// Runs a backward with this key and these values of changing sizes to the end and returns the
+  /// gradients asked for.
+  std::vector<at::Tensor> run(Backward& backward, const std::vector<int64_t>& sizes,
+                              RunReport& report);
 
   std::vector<std::shared_ptr<const Graph>> graphs();
 
  private:
-  const Part* find(size_t begin, const Gradients& gradients, const Backward& backward);
-  const Part* capture(size_t begin, const Gradients& gradients, Backward& backward,
-                      RunReport& report);
-  Part trace_and_compile(size_t begin, size_t end, const Gradients& gradients, Backward& backward);
-  void run_part(const Part& part, Gradients& gradients, Backward& backward);
+  /// One run: the backward, what waits, and the values of changing sizes.
+  struct Run {
+    Backward& backward;
+    Gradients& gradients;
+    const std::vector<int64_t>& sizes;
+    RunReport& report;
+  };
+
+  const Part* find(size_t begin, const Run& run);
+  const Part* capture(size_t begin, const Run& run);
+  const Part* add(size_t begin, size_t end, const Run& run);
+  std::optional<Part> lift(size_t begin, size_t end, const Run& run);
+  void give_up_lifting(const Run& run, const std::string& reason);
+  void compile(Part& part);
+  void run_part(const Part& part, const Run& run);
   bool is_traced(size_t step);
   bool is_last(const Part& part);
   size_t end_of_part(size_t begin) const;
@@ -81,6 +112,9 @@ class Program {
   std::mutex mutex_;
   std::vector<Step::Kind> kinds_;
   std::vector<std::unique_ptr<const Part>> parts_;
+  std::mutex sizes_mutex_;  ///< not held while something is captured
+  SizePattern sizes_;
+  std::vector<std::shared_ptr<const SizeGuards>> guards_;  ///< of parts for changing sizes
 };
 
 }  // namespace ahead::engine

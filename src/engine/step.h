@@ -23,8 +23,11 @@ struct Step {
   uint32_t num_places;
   uint32_t first_target;  ///< into Backward::targets, one for each next edge
   uint32_t num_targets;
-  uint32_t first_number;  ///< among the numbers lifted from custom functions
-  uint32_t key_end;       ///< where what is special about this node ends in the key
+  uint32_t first_number;      ///< among the numbers lifted from custom functions
+  uint32_t first_size_input;  ///< among the sizes that nodes hold themselves
+  uint32_t num_size_inputs;
+  uint32_t first_size;  ///< where these stand in Backward::sizes
+  uint32_t key_end;     ///< where what is special about this node ends in the key
 };
 
 }  // namespace ahead::engine

@@ -10,6 +10,7 @@
 
 #include "ahead/errors.h"
 #include "interpreter/plan.h"
+#include "ir/size_node.h"
 
 namespace ahead {
 namespace {
@@ -99,8 +100,11 @@ class Frame {
   at::Tensor call_links(const Plan::View& view, at::Tensor source);
   void store_results(const Plan::Call& call);
 
+  void find_sizes(const at::Tensor& given);
+
   const Plan& plan_;
   std::vector<at::Tensor> registers_;
+  std::vector<c10::IValue> sized_;  ///< Plan::sized, for this run
   Stack stack_;
 };
 
@@ -126,9 +130,24 @@ void Frame::bind(std::vector<at::Tensor>&& args, bool detach) {
       argument = std::move(args[next++]);
     else
       argument = parameter.captured;
+    if (parameter.is_sizes) find_sizes(argument);
     if (parameter.reg == Plan::kNothing) continue;
     if (detach && argument.defined() && argument.requires_grad()) argument = argument.tensor_data();
     reg(parameter.reg) = std::move(argument);
+  }
+  if (sized_.size() != plan_.sized.size()) find_sizes({});
+}
+
+void Frame::find_sizes(const at::Tensor& given) {
+  c10::ArrayRef<int64_t> sizes;
+  const bool is_usable = given.defined() && given.is_cpu() && given.scalar_type() == at::kLong &&
+                         given.is_contiguous();
+  if (is_usable) sizes = {given.const_data_ptr<int64_t>(), static_cast<size_t>(given.numel())};
+  sized_.reserve(plan_.sized.size());
+  for (const Plan::Sized& sized : plan_.sized) {
+    c10::IValue constant = with_sizes(sized.constant, sizes);
+    if (sized.is_tensor) constant = wrap_number(constant.toScalar(), sized.is_float);
+    sized_.push_back(std::move(constant));
   }
 }
 
@@ -184,6 +203,9 @@ void Frame::push_operands(const Plan::Call& call) {
     switch (operand->kind) {
       case Kind::Constant:
         stack_.push_back(plan_.constants[static_cast<size_t>(operand->index)]);
+        break;
+      case Kind::Sized:
+        stack_.push_back(sized_[static_cast<size_t>(operand->index)]);
         break;
       case Kind::Copy:
         stack_.emplace_back(reg(operand->index));

@@ -9,6 +9,7 @@
 
 #include "ahead/errors.h"
 #include "ir/signature.h"
+#include "ir/size_node.h"
 #include "ops/aliasing.h"
 #include "ops/facts.h"
 
@@ -151,7 +152,8 @@ class Planner {
   void add_parameter(const Graph::Input& input) {
     const bool captured = input.slot.kind == Slot::Kind::Captured;
     if (!captured) ++plan_.num_free_parameters;
-    plan_.parameters.push_back({input.captured, captured, define(input.value)});
+    const bool is_sizes = input.slot.kind == Slot::Kind::Sizes;
+    plan_.parameters.push_back({input.captured, captured, is_sizes, define(input.value)});
   }
 
   /// What the caller gave may not be written to, nor may what an operator from elsewhere returns.
@@ -265,12 +267,16 @@ class Planner {
   }
 
   void add_constant(c10::IValue constant, const c10::Type* type) {
-    if (type != nullptr && is_tensor_type(*type)) {
+    const bool is_tensor = type != nullptr && is_tensor_type(*type);
+    if (has_sizes(constant)) {
+      plan_.operands.push_back(
+          {Plan::Operand::Kind::Sized, static_cast<int32_t>(plan_.sized.size())});
+      plan_.sized.push_back({std::move(constant), is_tensor, is_tensor && numbers_are_float_});
+      return;
+    }
+    if (is_tensor) {
       if (constant.isScalar()) {
-        at::Tensor number = c10::scalar_to_tensor(constant.toScalar());
-        if (numbers_are_float_) number = number.to(at::kFloat);
-        number.unsafeGetTensorImpl()->set_wrapped_number(true);
-        constant = std::move(number);
+        constant = wrap_number(constant.toScalar(), numbers_are_float_);
       } else if (constant.isNone() && type->kind() == c10::TypeKind::TensorType) {
         constant = at::Tensor();
       }
@@ -299,6 +305,13 @@ class Planner {
 };
 
 }  // namespace
+
+at::Tensor wrap_number(const at::Scalar& number, bool as_float) {
+  at::Tensor tensor = c10::scalar_to_tensor(number);
+  if (as_float) tensor = tensor.to(at::kFloat);
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return tensor;
+}
 
 Interpreter::Plan::Plan(const Graph& graph) {
   Planner(graph, *this).run();

@@ -16,10 +16,10 @@ struct Interpreter::Plan {
 
   /// How to make one argument of a call.
   struct Operand {
-    enum class Kind : uint8_t { Constant, Copy, Move, TensorList, OptionalTensorList };
+    enum class Kind : uint8_t { Constant, Sized, Copy, Move, TensorList, OptionalTensorList };
     Kind kind;
-    /// Constant: index into constants. Copy, Move: the register. Lists: the number of element
-    /// operands that follow.
+    /// Constant: index into constants. Sized: index into sized. Copy, Move: the register. Lists:
+    /// the number of element operands that follow.
     int32_t index;
   };
   struct Call {
@@ -55,10 +55,17 @@ struct Interpreter::Plan {
     const c10::OperatorHandle* in_place;
     TensorMeta::Dims sizes, strides;  ///< of the result; the argument must have the same
   };
+  /// A constant that follows from sizes which each run is given.
+  struct Sized {
+    c10::IValue constant;
+    bool is_tensor;  ///< a wrapped number
+    bool is_float;   ///< of that type
+  };
   struct Parameter {
     at::Tensor captured;
     bool is_captured;
-    int32_t reg;  ///< kNothing: not used
+    bool is_sizes;  ///< of which constants are made
+    int32_t reg;    ///< kNothing: not used
   };
   struct Return {
     int32_t reg;  ///< kNothing: undefined
@@ -77,6 +84,7 @@ struct Interpreter::Plan {
   std::vector<Call> links;
   std::vector<Operand> operands;
   std::vector<c10::IValue> constants;
+  std::vector<Sized> sized;
   /// Registers of results, in order; kNothing: dropped at once.
   std::vector<int32_t> results;
   /// For each plan-wide return value of a call, the length of the list, or -1 for a plain tensor.
@@ -86,5 +94,8 @@ struct Interpreter::Plan {
   int32_t num_free_parameters = 0;
   int32_t max_stack = 0;
 };
+
+/// A tensor that stands for a number, in its own type or as a float.
+at::Tensor wrap_number(const at::Scalar& number, bool as_float);
 
 }  // namespace ahead

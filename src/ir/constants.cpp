@@ -3,8 +3,11 @@
 #include <ATen/Context.h>
 #include <ATen/core/jit_type.h>
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "ir/names.h"
+#include "ir/size_node.h"
 
 namespace ahead {
 namespace {
@@ -48,9 +51,13 @@ c10::TypePtr stored_type(const c10::TypePtr& type) {
   }
 }
 
+bool is_size(const c10::IValue& constant) {
+  return constant.isSymInt() && SizeNode::in(constant.toSymInt()) != nullptr;
+}
+
 bool is_number(const c10::IValue& constant) {
-  return constant.isInt() || constant.isUnsigned() || constant.isDouble() || constant.isBool() ||
-         constant.isComplexDouble();
+  return is_size(constant) || constant.isInt() || constant.isUnsigned() || constant.isDouble() ||
+         constant.isBool() || constant.isComplexDouble();
 }
 
 void append_call(std::string& out, std::string_view function, std::string_view argument) {
@@ -97,9 +104,12 @@ void append_list(std::string& out, const c10::IValue& list, const c10::Type* typ
 }
 
 c10::IValue coerce_list(const c10::IValue& list, const c10::TypePtr& element) {
-  c10::impl::GenericList typed(stored_type(element));
-  typed.reserve(list.toListRef().size());
-  for (const c10::IValue& item : list.toListRef()) typed.push_back(coerce_constant(item, element));
+  const auto items = list.toListRef();
+  const bool is_of_sizes = std::any_of(items.begin(), items.end(), is_size);
+  c10::impl::GenericList typed(is_of_sizes ? c10::TypePtr(c10::SymIntType::get())
+                                           : stored_type(element));
+  typed.reserve(items.size());
+  for (const c10::IValue& item : items) typed.push_back(coerce_constant(item, element));
   return typed;
 }
 
@@ -153,6 +163,8 @@ void append_constant(std::string& out, const c10::IValue& constant, const c10::T
     out += "none";
   } else if (constant.isInt()) {
     append_integer(out, constant.toInt(), type);
+  } else if (is_size(constant)) {
+    append_call(out, "size", SizeNode::in(constant.toSymInt())->expression().str());
   } else if (constant.isUnsigned()) {
     out += std::to_string(constant.toUInt());
   } else if (constant.isBool()) {
@@ -213,7 +225,7 @@ bool accepts_constant(const c10::Type& type, const c10::IValue& constant) {
     case TypeKind::NumberType:
       return is_number(constant);
     case TypeKind::IntType:
-      return constant.isInt();
+      return constant.isInt() || is_size(constant);
     case TypeKind::FloatType:
       return constant.isDouble();
     case TypeKind::BoolType:

@@ -100,6 +100,7 @@ constexpr SlotFacts slots[] = {
     {Kind::Seed, "Seed", true, false, Names::nothing},
     {Kind::Offset, "Offset", true, false, Names::nothing},
     {Kind::Token, "Token", true, true, Names::nothing},
+    {Kind::Sizes, "Sizes", true, false, Names::nothing},
     {Kind::Output, "Output", false, true, Names::nothing},
     {Kind::MutatedInput, "MutatedInput", false, true, Names::input_position},
     {Kind::GradOf, "GradOf", false, true, Names::input_position},

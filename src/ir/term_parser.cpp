@@ -7,6 +7,7 @@
 
 #include "ir/constants.h"
 #include "ir/names.h"
+#include "ir/size_node.h"
 #include "ir/tensor_meta.h"
 
 namespace ahead {
@@ -141,6 +142,14 @@ c10::IValue TermParser::word_constant(const c10::TypePtr& type) {
     } catch (const c10::Error&) {
       lexer_.fail(offset, "unknown device '" + name + "'.");
     }
+  }
+  if (token.text == "size") {
+    const size_t offset = lexer_.peek().offset;
+    const std::string text = quoted("a size such as \"8*s0\"");
+    const auto expression = SizeExpression::parse(text);
+    if (!expression || expression->constant())
+      lexer_.fail(offset, "'" + text + "' is not made of the sizes s0, s1 and so on.");
+    return SizeNode::make(*expression, nullptr);
   }
   if (token.text == "opaque") return OpaqueConstant::make(token.text, quoted("a type's name"));
   if (auto named = find_named_constant(token.text)) {

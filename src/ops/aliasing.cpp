@@ -30,8 +30,9 @@ bool is_layout_view(const Node& node) {
   if (operators->count(&node.op()) == 0 || !node.args()[0].is_value() ||
       node.results()[0] == nullptr)
     return false;
-  return std::none_of(node.args().begin() + 1, node.args().end(),
-                      [](const Argument& arg) { return arg.is_value() || arg.is_list(); });
+  return std::none_of(node.args().begin() + 1, node.args().end(), [](const Argument& arg) {
+    return !arg.is_constant() || arg.constant().isSymInt() || arg.constant().isSymIntList();
+  });
 }
 
 Aliasing::Aliasing(const Graph& graph)

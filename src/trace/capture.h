@@ -10,6 +10,7 @@
 #include "ahead/executable.h"
 #include "ahead/graph.h"
 #include "ahead/trace.h"
+#include "trace/symbolic_layout.h"
 
 namespace ahead::tracing {
 
@@ -99,5 +100,10 @@ class AliasedWrite : public Unsupported {
 /// its results share memory are told by facts rather than by the graph.
 Capture capture(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
                 const TraceOptions& options, bool joint);
+
+/// Traces a function without its gradient, for inputs whose layout may change: one layout for each,
+/// nothing for those that are fixed. Without any, no size changes.
+Graph trace_symbolic(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
+                     const std::vector<std::optional<SymbolicLayout>>& layouts);
 
 }  // namespace ahead::tracing

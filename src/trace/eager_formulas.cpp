@@ -41,7 +41,7 @@ bool fill_at_extremum(const TracedOp& op, torch::jit::Stack& stack) {
   const at::Tensor value = stack.back().toTensor();
   if (mask.scalar_type() != at::kBool || !mask.is_cpu()) return false;
   stack.resize(stack.size() - 2);
-  stack.emplace_back(at::masked_fill(value.new_zeros(mask.sizes()), mask, value));
+  stack.emplace_back(at::masked_fill(value.new_zeros_symint(mask.sym_sizes()), mask, value));
   return true;
 }
 

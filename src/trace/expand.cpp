@@ -27,13 +27,13 @@ bool is_ours(const at::Tensor& tensor) {
 }
 
 /// The sizes that `self` would be expanded to, if they have as many elements.
-std::optional<std::vector<int64_t>> sizes_of_view(const at::Tensor& self,
-                                                  std::vector<int64_t> sizes) {
+std::optional<std::vector<c10::SymInt>> sizes_of_view(const at::Tensor& self,
+                                                      std::vector<c10::SymInt> sizes) {
   if (sizes.size() < static_cast<size_t>(self.dim())) return std::nullopt;
   const size_t added = sizes.size() - static_cast<size_t>(self.dim());
   for (size_t i = 0; i < sizes.size(); ++i) {
-    const int64_t own = i < added ? 1 : self.size(static_cast<int64_t>(i - added));
-    if (i >= added && sizes[i] == -1) sizes[i] = own;
+    const c10::SymInt own = i < added ? 1 : self.sym_size(static_cast<int64_t>(i - added));
+    if (i >= added && sizes[i].maybe_as_int() == -1) sizes[i] = own;
     if (sizes[i] != own) return std::nullopt;
   }
   return sizes;
@@ -44,10 +44,10 @@ void handle_expand(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
   const size_t first = stack->size() - handle.schema().arguments().size();
   const at::Tensor self = (*stack)[first].toTensor();
   const auto sizes =
-      is_ours(self) ? sizes_of_view(self, (*stack)[first + 1].toIntVector()) : std::nullopt;
+      is_ours(self) ? sizes_of_view(self, (*stack)[first + 1].toSymIntVector()) : std::nullopt;
   if (!sizes) return original->callBoxed(handle, keys, stack);
   stack->resize(first);
-  stack->emplace_back(self.view(*sizes));
+  stack->emplace_back(self.view_symint(*sizes));
 }
 
 }  // namespace

@@ -4,12 +4,14 @@
 
 #include "ahead/errors.h"
 #include "ir/signature.h"
+#include "ir/size_node.h"
 #include "ops/node_facts.h"
 #include "trace/guards.h"
 #include "trace/handlers.h"
 #include "trace/in_place.h"
 #include "trace/inference.h"
 #include "trace/map_tensors.h"
+#include "trace/symbolic_rules.h"
 
 namespace ahead::tracing {
 namespace {
@@ -31,6 +33,15 @@ std::optional<at::Scalar> wrapped_number(const at::Tensor& tensor) {
   }
 }
 
+bool is_symbolic(const c10::IValue& argument) {
+  if (argument.isSymInt() || argument.isSymIntList()) return true;
+  bool is_any = false;
+  for_each_tensor(argument, [&](const at::Tensor& tensor) {
+    is_any = is_any || tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+  });
+  return is_any;
+}
+
 }  // namespace
 
 FakeHandler::FakeHandler(const c10::OperatorHandle& handle, torch::jit::Stack& stack)
@@ -49,7 +60,8 @@ void FakeHandler::run() {
   if (op_.mutates) keep_written();
   infer_results(op_, device_, *tracer_, stack_);
   // A number that follows from shapes alone is a constant of the program.
-  if (op_.num_returns > 0 && !op_.returns_tensors) return;
+  if (op_.num_returns > 0 && !op_.returns_tensors) return refuse_if_symbolic();
+  if (!symbolic_arguments_.empty()) find_layouts();
   Node* node = record();
   wrap_results(node);
   if (op_.mutates) add_written(node);
@@ -97,6 +109,12 @@ void FakeHandler::refuse_if_data_dependent() const {
                           "operators (where, masked_fill), or outside the traced function.");
 }
 
+void FakeHandler::refuse_if_symbolic() const {
+  if (symbolic_arguments_.empty()) return;
+  throw Unsupported("trace",
+                    op_.op->name() + ": it makes a number of sizes, so that they cannot change.");
+}
+
 /// Functionalisation undoes unfold with its gradient, which forgets what no window covers.
 void FakeHandler::refuse_write_through_unfold() const {
   if (!op_.is_unfold_backward || tracer_->issuer()) return;
@@ -107,6 +125,9 @@ void FakeHandler::refuse_write_through_unfold() const {
 
 void FakeHandler::take_arguments() {
   arguments_.reserve(static_cast<size_t>(op_.num_args));
+  const auto first = stack_.begin() + static_cast<std::ptrdiff_t>(first_);
+  if (tracer_->sizes_change() && std::any_of(first, stack_.end(), is_symbolic))
+    symbolic_arguments_.assign(first, stack_.end());
   for (size_t i = first_; i < stack_.size(); ++i) arguments_.push_back(take(stack_[i]));
   replace_device_argument();
 }
@@ -120,7 +141,9 @@ Argument FakeHandler::take(c10::IValue& slot) {
     return argument;
   }
   if (slot.isTensorList() || slot.isOptionalTensorList()) return take_list(slot);
-  return Argument(slot);
+  Argument argument(slot);
+  if (slot.isSymInt() || slot.isSymIntList()) slot = with_peeked_sizes(slot);
+  return argument;
 }
 
 Argument FakeHandler::take_tensor(at::Tensor& tensor) {
@@ -186,6 +209,27 @@ void FakeHandler::replace_device_argument() {
   argument = c10::IValue(at::Device(at::kMeta));
 }
 
+/// Looks at results before they become part of the graph.
+void FakeHandler::find_layouts() {
+  std::vector<at::Tensor> results;
+  for (size_t i = stack_.size() - static_cast<size_t>(op_.num_returns); i < stack_.size(); ++i) {
+    if (stack_[i].isTensor()) {
+      results.push_back(stack_[i].toTensor());
+    } else if (stack_[i].isTensorList()) {
+      for (const at::Tensor& tensor : stack_[i].toTensorVector()) results.push_back(tensor);
+    } else {
+      results.emplace_back();
+    }
+  }
+  if (op_.num_returns > 0) layouts_ = symbolic_results(op_, symbolic_arguments_, results);
+}
+
+/// Null: it does not change.
+std::shared_ptr<const SymbolicLayout> FakeHandler::layout_of(size_t result) const {
+  if (layouts_.empty() || layouts_[result].is_fixed()) return nullptr;
+  return std::make_shared<const SymbolicLayout>(layouts_[result]);
+}
+
 void FakeHandler::wrap_results(Node* node) {
   Graph& graph = tracer_->graph();
   auto self = c10::intrusive_ptr<Tracer>::reclaim_copy(tracer_);
@@ -208,7 +252,8 @@ void FakeHandler::wrap_results(Node* node) {
       graph.add_return_list(node, std::move(metas));
       for (at::Tensor& tensor : tensors) {
         Value* value = node->result(next++);
-        if (value != nullptr) tensor = make_fake(std::move(tensor), device_, value, self);
+        if (value != nullptr)
+          tensor = make_fake(std::move(tensor), device_, value, self, layout_of(next - 1));
       }
       slot = c10::IValue(std::move(tensors));
       continue;
@@ -219,7 +264,7 @@ void FakeHandler::wrap_results(Node* node) {
     at::Tensor meta = is_new_tensor && slot.isTensor() ? slot.toTensor() : at::Tensor();
     Value* value = graph.add_return(node, describe(meta));
     if (value != nullptr)
-      slot = make_fake(std::move(meta), device_, value, self);
+      slot = make_fake(std::move(meta), device_, value, self, layout_of(value->index()));
     else if (is_new_tensor)
       slot = c10::IValue(at::Tensor());
   }

@@ -25,6 +25,7 @@ class FakeHandler {
   bool find_tracer();
   void pass_through();
   void refuse_if_data_dependent() const;
+  void refuse_if_symbolic() const;
   void refuse_write_through_unfold() const;
   void take_arguments();
   Argument take(c10::IValue& slot);
@@ -33,6 +34,8 @@ class FakeHandler {
   void choose_device(const at::Tensor& tensor);
   void replace_device_argument();
   void wrap_results(Node* node);
+  void find_layouts();
+  std::shared_ptr<const SymbolicLayout> layout_of(size_t result) const;
   void keep_written();
   void add_written(Node* node);
 
@@ -43,6 +46,9 @@ class FakeHandler {
   size_t first_;
   std::vector<Argument> arguments_;
   std::vector<at::Tensor> written_;
+  /// Where sizes may change: the arguments as they came, and what follows for the results.
+  std::vector<c10::IValue> symbolic_arguments_;
+  std::vector<SymbolicLayout> layouts_;
   at::Device device_ = at::kCPU;
   enum class DeviceFrom : uint8_t { Default, Scalar, Tensor, Argument };
   DeviceFrom device_from_ = DeviceFrom::Default;

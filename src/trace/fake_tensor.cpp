@@ -25,22 +25,25 @@ c10::DispatchKeySet fake_keys(const at::Tensor& meta, at::Device device) {
 }  // namespace
 
 FakeTensor::FakeTensor(at::Tensor meta, at::Device device, Value* value,
-                       c10::intrusive_ptr<Tracer> tracer)
+                       c10::intrusive_ptr<Tracer> tracer,
+                       std::shared_ptr<const SymbolicLayout> symbolic)
     : TensorImpl(c10::Storage(meta.storage()), fake_keys(meta, device), meta.dtype()),
       meta_(std::move(meta)),
       value_(value),
-      tracer_(std::move(tracer)) {
+      tracer_(std::move(tracer)),
+      symbolic_(std::move(symbolic)) {
   device_opt_ = device;
   sizes_and_strides_.set_sizes(meta_.sizes());
   sizes_and_strides_.set_strides(meta_.strides());
   storage_offset_ = meta_.storage_offset();
   refresh_numel();
   refresh_contiguous();
+  if (is_symbolic()) set_sizes_and_strides(symbolic_->sizes, symbolic_->strides, symbolic_->offset);
 }
 
 c10::intrusive_ptr<c10::TensorImpl> FakeTensor::copy(c10::VariableVersion version,
                                                      bool allow_change) const {
-  auto copy = c10::make_intrusive<FakeTensor>(meta_, *device_opt_, value_, tracer_);
+  auto copy = c10::make_intrusive<FakeTensor>(meta_, *device_opt_, value_, tracer_, symbolic_);
   copy->set_version_counter(std::move(version));
   copy->set_allow_tensor_metadata_change(allow_change);
   return copy;
@@ -61,8 +64,10 @@ const char* FakeTensor::tensorimpl_type_name() const {
 }
 
 at::Tensor make_fake(at::Tensor meta, at::Device device, Value* value,
-                     const c10::intrusive_ptr<Tracer>& tracer) {
-  return at::Tensor(c10::make_intrusive<FakeTensor>(std::move(meta), device, value, tracer));
+                     const c10::intrusive_ptr<Tracer>& tracer,
+                     std::shared_ptr<const SymbolicLayout> symbolic) {
+  return at::Tensor(
+      c10::make_intrusive<FakeTensor>(std::move(meta), device, value, tracer, std::move(symbolic)));
 }
 
 at::Tensor meta_copy(const at::Tensor& real) {

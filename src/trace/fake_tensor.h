@@ -4,7 +4,10 @@
 #include <c10/core/TensorImpl.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include <memory>
+
 #include "ahead/graph.h"
+#include "trace/symbolic_layout.h"
 
 namespace ahead::tracing {
 
@@ -14,11 +17,14 @@ class Tracer;
 /// shapes are inferred, and knows its value in the graph that its tracer is building.
 class FakeTensor final : public c10::TensorImpl {
  public:
-  FakeTensor(at::Tensor meta, at::Device device, Value* value, c10::intrusive_ptr<Tracer> tracer);
+  /// `symbolic`: its layout if that may change from run to run; null: it may not.
+  FakeTensor(at::Tensor meta, at::Device device, Value* value, c10::intrusive_ptr<Tracer> tracer,
+             std::shared_ptr<const SymbolicLayout> symbolic = nullptr);
 
   const at::Tensor& meta() const { return meta_; }
   Value* value() const { return value_; }
   Tracer& tracer() const { return *tracer_; }
+  bool is_symbolic() const { return symbolic_ != nullptr; }
 
   c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(const c10::VariableVersion& version,
                                                          bool allow_change) const override;
@@ -32,6 +38,7 @@ class FakeTensor final : public c10::TensorImpl {
   at::Tensor meta_;
   Value* value_;
   c10::intrusive_ptr<Tracer> tracer_;
+  std::shared_ptr<const SymbolicLayout> symbolic_;
 };
 
 /// True for fake tensors themselves, not for the functional wrappers around them.
@@ -51,7 +58,8 @@ inline FakeTensor& as_fake(const at::Tensor& tensor) {
 }
 
 at::Tensor make_fake(at::Tensor meta, at::Device device, Value* value,
-                     const c10::intrusive_ptr<Tracer>& tracer);
+                     const c10::intrusive_ptr<Tracer>& tracer,
+                     std::shared_ptr<const SymbolicLayout> symbolic = nullptr);
 
 /// What a traced tensor holds now, in the graph. Writes that it has not seen yet are recorded
 /// first.

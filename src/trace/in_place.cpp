@@ -1,9 +1,11 @@
 #include "trace/in_place.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include "ir/size_node.h"
 #include "ops/facts.h"
 #include "trace/fake_handler.h"
 #include "trace/inference.h"
@@ -29,6 +31,18 @@ void check_shape(const TracedOp& op, Tracer& tracer, const torch::jit::Stack& ar
               " doesn't match the broadcast shape ", result.sizes());
 }
 
+/// Meta kernels know fixed sizes only.
+void fix_sizes(c10::IValue& argument) {
+  if (has_sizes(argument)) argument = with_peeked_sizes(argument);
+  map_tensors(argument, [](const at::Tensor& tensor) {
+    if (!tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return tensor;
+    std::vector<int64_t> sizes, strides;
+    for (const c10::SymInt& size : tensor.sym_sizes()) sizes.push_back(peek(size));
+    for (const c10::SymInt& stride : tensor.sym_strides()) strides.push_back(peek(stride));
+    return at::Tensor(at::detail::empty_strided_meta(sizes, strides, tensor.scalar_type()));
+  });
+}
+
 bool is_twin(const Operator& op, const Operator& in_place) {
   return ops::facts(in_place).functional == &op ||
          (in_place.name() == "aten.bernoulli_.float" && op.name() == "aten.bernoulli.p");
@@ -46,6 +60,9 @@ bool is_in_place_trial(const TracedOp& op, const torch::jit::Stack& stack) {
 
 void try_in_place(TracedOp& op, Tracer* tracer, torch::jit::Stack& stack) {
   const size_t first = first_argument(op, stack);
+  if (tracer != nullptr && tracer->sizes_change()) {
+    for (size_t i = first; i < stack.size(); ++i) fix_sizes(stack[i]);
+  }
   const torch::jit::Stack arguments(stack.begin() + static_cast<ptrdiff_t>(first), stack.end());
   try {
     op.op->handle().callBoxed(stack);

@@ -210,7 +210,8 @@ class LiftHandler {
       const at::Tensor &wrapper = written_[i], &before = before_[i];
       functional::sync(wrapper);
       const at::Tensor after = functional::from_functional_tensor(wrapper);
-      if (after.sizes() != before.sizes() || after.strides() == before.strides()) continue;
+      if (after.sym_sizes() != before.sym_sizes() || after.sym_strides() == before.sym_strides())
+        continue;
       at::Tensor restored;
       {
         c10::impl::ExcludeDispatchKeyGuard below(

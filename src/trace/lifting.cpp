@@ -142,7 +142,9 @@ const at::Tensor& Tracer::add_lifted(const at::Tensor& real, Slot slot) {
   lifted.value = graph_.add_input(slot, TensorMeta::of(real),
                                   slot.kind == Slot::Kind::Captured ? real : at::Tensor());
   auto self = c10::intrusive_ptr<Tracer>::reclaim_copy(this);
-  lifted.contents = make_fake(meta_copy(real), real.device(), lifted.value, self);
+  const auto layout = layouts_.find(real.unsafeGetTensorImpl());
+  lifted.contents = make_fake(meta_copy(real), real.device(), lifted.value, self,
+                              layout == layouts_.end() ? nullptr : layout->second);
   lifted.wrapper = at::functionalization::impl::to_functional_tensor(lifted.contents);
   seal_storage(lifted.wrapper);
   if (real.requires_grad()) link_gradient(lifted, slot.kind == Slot::Kind::Primal);

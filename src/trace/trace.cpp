@@ -52,15 +52,18 @@ std::string names_of(const std::vector<const Operator*>& operators) {
                         "member, a global or a container). Return it from the function instead.");
 }
 
+using Prepare = std::function<void(tracing::Tracer&)>;
+
 /// Runs one trace and counts it.
 template <class Result>
 Result counted_trace(const TraceOptions& options, bool joint,
                      Result (tracing::Session::*run)(const aot::FlatFunction&,
                                                      const std::vector<at::Tensor>&),
                      const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
-                     std::vector<const Operator*>& escaped) {
+                     std::vector<const Operator*>& escaped, const Prepare& prepare = nullptr) {
   const auto start = std::chrono::steady_clock::now();
   const tracing::TracerOwner tracer(options);
+  if (prepare) prepare(*tracer);
   Result result = (tracing::Session(*tracer, joint).*run)(function, inputs);
   escaped = tracer->escaped();
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
@@ -92,6 +95,19 @@ Capture capture(const aot::FlatFunction& function, const std::vector<at::Tensor>
       counted_trace<Capture>(options, joint, &Session::capture, function, inputs, escaped);
   if (!escaped.empty()) throw_escaped(escaped);
   return result;
+}
+
+Graph trace_symbolic(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
+                     const std::vector<std::optional<SymbolicLayout>>& layouts) {
+  std::vector<const Operator*> escaped;
+  Graph graph = counted_trace<Graph>({}, /*joint=*/false, &Session::run, function, inputs, escaped,
+                                     [&](Tracer& tracer) {
+                                       if (!layouts.empty()) tracer.let_sizes_change();
+                                       for (size_t i = 0; i < layouts.size(); ++i)
+                                         if (layouts[i]) tracer.set_layout(inputs[i], *layouts[i]);
+                                     });
+  if (!escaped.empty()) throw_escaped(escaped);
+  return graph;
 }
 
 }  // namespace tracing

@@ -77,6 +77,15 @@ class Tracer : public c10::intrusive_ptr_target {
   /// make functional views there; the graph's caller gets inference tensors by itself.
   bool in_inference_mode() const { return in_inference_mode_; }
 
+  /// Says that sizes may change from run to run.
+  void let_sizes_change() { sizes_change_ = true; }
+  bool sizes_change() const { return sizes_change_; }
+  /// Says of a tensor from outside, before it is met, how its layout may change.
+  void set_layout(const at::Tensor& real, SymbolicLayout layout) {
+    layouts_.emplace(real.unsafeGetTensorImpl(),
+                     std::make_shared<const SymbolicLayout>(std::move(layout)));
+  }
+
   /// The wrapper for a tensor from outside; made when it is met first.
   const at::Tensor& lift(const at::Tensor& real);
   /// The same for an argument of the traced function.
@@ -171,6 +180,7 @@ class Tracer : public c10::intrusive_ptr_target {
   Graph graph_;
   TraceOptions options_;
   Phase phase_ = Phase::Forward;
+  bool sizes_change_ = false;
   bool autocast_ = false;
   bool grad_mode_ = true;
   const bool in_inference_mode_;
@@ -181,6 +191,7 @@ class Tracer : public c10::intrusive_ptr_target {
   uint64_t first_sequence_;
   std::vector<Lifted> lifted_;
   std::unordered_map<const c10::TensorImpl*, size_t> lifted_index_;
+  std::unordered_map<const c10::TensorImpl*, std::shared_ptr<const SymbolicLayout>> layouts_;
   std::unordered_map<const c10::StorageImpl*, size_t> lifted_storages_;
   bool any_storage_is_addressed_ = false;
   std::unordered_set<const c10::StorageImpl*> detached_storages_;

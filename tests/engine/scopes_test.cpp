@@ -122,7 +122,7 @@ TEST(EngineScopes, BackwardInsideAHookIsEager) {
 
 TEST(EngineScopes, VerboseAndBounded) {
   compiled_autograd::reset();
-  Enable on({.cache_limit = 2});
+  Enable on({.dynamic = false, .cache_limit = 2});
   for (int64_t size : {2, 3, 4, 2, 3, 4}) {
     const at::Tensor x = leaf({size});
     (x * x).sum().backward();

@@ -175,4 +175,24 @@ TEST(Interpreter, PassesOnKernelErrors) {
   EXPECT_THROW(ahead::interpret(graph, {torch::ones({2, 3}), torch::ones({2, 2})}), c10::Error);
 }
 
+TEST(Interpreter, TakesSizesThatChangeFromRunToRun) {
+  const auto graph = parse(R"(graph(%x: f32[6] Primal 0, %s: i64[2] Sizes 0):
+  %a: f32[2, 3] = aten.view(%x, [size("s0"), size("s1")])
+  %b: f32[3, 2]{1, 3} = aten.t(%a)
+  %c: f32[3, 2]{1, 3} = aten.div.Tensor(%b, size("s0*s1"))
+  return (%c Output 0)
+)");
+  const ahead::Interpreter run(graph);
+  for (int64_t rows : {2, 3, 6}) {
+    const Tensor x = torch::randn({6});
+    const Tensor expected = x.view({rows, 6 / rows}).t() / 6;
+    EXPECT_TRUE(run({x, torch::tensor({rows, 6 / rows})})[0].equal(expected));
+    EXPECT_EQ(run({x, torch::tensor({rows, 6 / rows})})[0].strides(), expected.strides());
+  }
+  const Tensor x = torch::randn({5, 4});
+  EXPECT_TRUE(run({x, torch::tensor({4, 5})})[0].equal(x.view({4, 5}).t() / 20));
+  EXPECT_THROW(run({x, torch::tensor({int64_t{4}})}), ahead::UserError);
+  EXPECT_THROW(run({x, torch::tensor({4.0, 5.0})}), ahead::UserError);
+}
+
 }  // namespace

@@ -103,8 +103,9 @@ TEST(GraphText, ReadsBackEveryDeviceAndSlot) {
     graph.add_input({Slot::Kind::Captured, index},
                     TensorMeta::contiguous({2}, at::kFloat, at::Device(device)));
   }
-  for (auto kind : {Slot::Kind::Primal, Slot::Kind::SyntheticBase, Slot::Kind::Seed,
-                    Slot::Kind::Offset, Slot::Kind::Token, Slot::Kind::Tangent}) {
+  for (auto kind :
+       {Slot::Kind::Primal, Slot::Kind::SyntheticBase, Slot::Kind::Seed, Slot::Kind::Offset,
+        Slot::Kind::Token, Slot::Kind::Sizes, Slot::Kind::Tangent}) {
     graph.add_input({kind, 1}, TensorMeta::contiguous({2}));
   }
   for (auto kind : {Slot::Kind::Output, Slot::Kind::MutatedInput, Slot::Kind::GradOf,

@@ -1,0 +1,44 @@
+#include "engine/size_pattern.h"
+
+#include <limits>
+#include <map>
+#include <tuple>
+
+namespace ahead::engine {
+
+SizePattern SizePattern::widened(const std::vector<int64_t>& sizes) const {
+  SizePattern wider(sizes, may_widen_);
+  if (!may_widen_) return wider;
+  std::map<std::tuple<int32_t, int64_t, int64_t>, int32_t> numbers;
+  wider.symbols_.resize(sizes.size(), kFixed);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (symbol(i) == kFixed && sizes[i] == sizes_[i]) continue;
+    const auto next = static_cast<int32_t>(numbers.size());
+    const auto [number, is_new] = numbers.try_emplace({symbol(i), sizes_[i], sizes[i]}, next);
+    if (is_new) wider.before_.push_back(sizes_[i]);
+    wider.symbols_[i] = number->second;
+  }
+  return wider;
+}
+
+std::optional<std::vector<int64_t>> SizePattern::match(const std::vector<int64_t>& sizes) const {
+  if (is_fixed()) {
+    if (sizes != sizes_) return std::nullopt;
+    return std::vector<int64_t>();
+  }
+  if (sizes.size() != sizes_.size()) return std::nullopt;
+  constexpr int64_t unknown = std::numeric_limits<int64_t>::min();
+  std::vector<int64_t> values(before_.size(), unknown);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (symbols_[i] == kFixed) {
+      if (sizes[i] != sizes_[i]) return std::nullopt;
+      continue;
+    }
+    int64_t& value = values[static_cast<size_t>(symbols_[i])];
+    if (value == unknown) value = sizes[i];
+    if (value != sizes[i]) return std::nullopt;
+  }
+  return values;
+}
+
+}  // namespace ahead::engine

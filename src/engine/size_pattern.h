@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace ahead::engine {
+
+/// Which sizes of a backward may change from run to run, and which of them are one size, since they
+/// changed together so far.
+class SizePattern {
+ public:
+  static constexpr int32_t kFixed = -1;
+
+  /// Nothing may change. `may_widen`: until it does.
+  explicit SizePattern(std::vector<int64_t> sizes, bool may_widen = true)
+      : sizes_(std::move(sizes)), may_widen_(may_widen) {}
+  bool may_widen() const { return may_widen_; }
+  /// Lets those change that are other ones in `sizes`, if any may.
+  SizePattern widened(const std::vector<int64_t>& sizes) const;
+
+  bool is_fixed() const { return symbols_.empty(); }
+  /// The sizes for which it was made last.
+  const std::vector<int64_t>& sizes() const { return sizes_; }
+  /// The values that the changing sizes had before, in order.
+  const std::vector<int64_t>& before() const { return before_; }
+  /// The number of the changing size at this position; kFixed: it does not change.
+  int32_t symbol(size_t position) const { return is_fixed() ? kFixed : symbols_[position]; }
+  /// The values of the changing sizes, in order; nothing if the others are not as they must be.
+  std::optional<std::vector<int64_t>> match(const std::vector<int64_t>& sizes) const;
+
+ private:
+  std::vector<int64_t> sizes_;
+  bool may_widen_;
+  std::vector<int32_t> symbols_;  ///< for each position; empty: all are fixed
+  std::vector<int64_t> before_;   ///< for each changing size
+};
+
+}  // namespace ahead::engine

@@ -1,0 +1,350 @@
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <thread>
+
+#include "ahead/compiled_autograd.h"
+#include "ahead/interpret.h"
+#include "support/engine_check.h"
+#include "support/round_trip.h"
+
+namespace ahead {
+namespace {
+
+using test::leaf;
+
+/// A loss for inputs of which one size is given.
+using Loss = std::function<at::Tensor(int64_t)>;
+using Parameters = std::vector<at::Tensor>;
+
+/// The gradients that a backward leaves, which are taken away.
+Parameters take_gradients(const Loss& loss, const Parameters& parameters, int64_t size) {
+  torch::manual_seed(size);
+  loss(size).backward();
+  Parameters gradients;
+  for (const at::Tensor& parameter : parameters) {
+    gradients.push_back(parameter.grad());
+    parameter.mutable_grad() = at::Tensor();
+  }
+  return gradients;
+}
+
+/// Runs backwards of these sizes, each of which must leave what eager leaves.
+void expect_as_eager(const Loss& loss, const Parameters& parameters,
+                     const std::vector<int64_t>& sizes,
+                     const compiled_autograd::Options& options = {}) {
+  for (int64_t size : sizes) {
+    const Parameters expected = take_gradients(loss, parameters, size);
+    compiled_autograd::Enable on(options);
+    const Parameters actual = take_gradients(loss, parameters, size);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      ASSERT_EQ(expected[i].defined(), actual[i].defined()) << "size " << size;
+      if (!expected[i].defined()) continue;
+      EXPECT_TRUE(at::equal(expected[i], actual[i])) << "size " << size << ", parameter " << i;
+      EXPECT_EQ(expected[i].strides(), actual[i].strides()) << "size " << size;
+    }
+  }
+}
+
+std::string all_reasons() {
+  std::string text;
+  for (const std::string& reason : compiled_autograd::reasons()) text += reason + "\n";
+  return text;
+}
+
+class EngineSizes : public testing::Test {
+ protected:
+  void SetUp() override {
+    at::set_num_threads(1);
+    compiled_autograd::reset();
+  }
+
+  /// The same, and that two captures are enough.
+  static void expect_lifted(const Loss& loss, const Parameters& parameters,
+                            const std::vector<int64_t>& sizes = {2, 3, 4, 5, 6, 7, 8, 9}) {
+    expect_as_eager(loss, parameters, sizes);
+    const auto stats = compiled_autograd::stats();
+    EXPECT_EQ(stats.captures, 2u) << all_reasons();
+    EXPECT_EQ(stats.cache_hits, sizes.size() - 2);
+    EXPECT_EQ(stats.eager_fallbacks, 0u);
+  }
+
+  const at::Tensor w_ = leaf({8, 4}), b_ = leaf({4});
+
+  at::Tensor linear(int64_t n) const { return torch::randn({n, 8}).mm(w_) + b_; }
+};
+
+TEST_F(EngineSizes, SumsAndMeans) {
+  expect_lifted([&](int64_t n) { return linear(n).tanh().sum() + linear(n).relu().mean(); },
+                {w_, b_});
+}
+
+TEST_F(EngineSizes, SizesThatNoTensorHas) {
+  const auto gradient = [](int64_t n) {
+    torch::manual_seed(n);
+    const at::Tensor x = leaf({n, 3});
+    return torch::autograd::grad({((x * 2).sum(0).sum() + (x + 1).view({-1}).sum() * 3) / 7},
+                                 {x})[0];
+  };
+  for (int64_t n : {2, 3, 4, 5}) {
+    const at::Tensor expected = gradient(n);
+    compiled_autograd::Enable on;
+    EXPECT_TRUE(at::equal(expected, gradient(n)));
+  }
+  EXPECT_EQ(compiled_autograd::stats().captures, 2u) << all_reasons();
+}
+
+TEST_F(EngineSizes, ReductionsAndBroadcasts) {
+  expect_lifted(
+      [&](int64_t n) {
+        const at::Tensor y = linear(n);
+        return ((y - y.mean(0)) * y.sum(1, true) + y.amax(1).unsqueeze(1)).tanh().sum();
+      },
+      {w_, b_});
+}
+
+TEST_F(EngineSizes, ViewsOfEveryKind) {
+  expect_lifted(
+      [&](int64_t n) {
+        const at::Tensor y = linear(n);
+        const at::Tensor z = y.view({n, 2, 2}).transpose(1, 2).reshape({2 * n, 2}).sin();
+        return (z.t().contiguous().view({-1}) * y.permute({1, 0}).reshape({-1})).sum() +
+               y.select(0, 1).sum() * y.slice(0, 1, n).narrow(1, 1, 2).pow(3).sum();
+      },
+      {w_, b_});
+}
+
+TEST_F(EngineSizes, Concatenation) {
+  expect_lifted(
+      [&](int64_t n) {
+        const at::Tensor y = linear(n);
+        return at::cat({y, y.cos(), y.slice(0, 1)}, 0).pow(2).sum() +
+               at::stack({y, y.exp()}, 1).select(1, 0).sin().sum();
+      },
+      {w_, b_});
+}
+
+TEST_F(EngineSizes, Selections) {
+  expect_lifted(
+      [&](int64_t n) {
+        const at::Tensor y = linear(n);
+        return y.index({torch::randint(0, n, {n + 1})}).pow(2).sum() +
+               y.gather(1, torch::randint(0, 4, {n, 2})).sin().sum() +
+               std::get<0>(y.max(1)).cos().sum() + at::where(y > 0, y, y * 2).pow(2).sum() +
+               y.masked_fill(y > 1, 0.5).sin().sum();
+      },
+      {w_, b_});
+}
+
+TEST_F(EngineSizes, WritesToParts) {
+  expect_lifted(
+      [&](int64_t n) {
+        const at::Tensor y = linear(n);
+        const at::Tensor z = y.clone();
+        z.select(0, 1).mul_(3);
+        z.slice(1, 0, 2).mul_(y.slice(1, 2));
+        return z.pow(2).sum();
+      },
+      {w_, b_});
+}
+
+TEST_F(EngineSizes, Losses) {
+  expect_lifted(
+      [&](int64_t n) {
+        const at::Tensor y = linear(n);
+        return at::binary_cross_entropy_with_logits(y, torch::rand({n, 4})) +
+               at::mse_loss(y, torch::rand({n, 4})) + at::smooth_l1_loss(y, torch::rand({n, 4})) +
+               at::cross_entropy_loss(y, torch::randint(0, 4, {n})) + y.norm(2, 1).sum();
+      },
+      {w_, b_});
+}
+
+TEST_F(EngineSizes, AnMlp) {
+  torch::nn::Sequential net(torch::nn::Linear(8, 16), torch::nn::GELU(),
+                            torch::nn::LayerNorm(torch::nn::LayerNormOptions({16})),
+                            torch::nn::Dropout(0.5), torch::nn::Linear(16, 4));
+  expect_lifted(
+      [&](int64_t n) {
+        return at::cross_entropy_loss(net->forward(torch::randn({n, 8})),
+                                      torch::randint(0, 4, {n}));
+      },
+      net->parameters());
+}
+
+TEST_F(EngineSizes, AConvolutionalNetwork) {
+  torch::nn::Sequential net(torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 8, 3).padding(1)),
+                            torch::nn::BatchNorm2d(8), torch::nn::ReLU(), torch::nn::MaxPool2d(2),
+                            torch::nn::Conv2d(8, 4, 3), torch::nn::AdaptiveAvgPool2d(1),
+                            torch::nn::Flatten(), torch::nn::Linear(4, 2));
+  expect_lifted(
+      [&](int64_t n) {
+        return net->forward(torch::randn({n, 3, 12, 12})).pow(2).mean();
+      },
+      net->parameters());
+}
+
+TEST_F(EngineSizes, AnImageOfChangingHeight) {
+  torch::nn::Sequential net(torch::nn::Conv2d(3, 4, 3), torch::nn::ReLU(),
+                            torch::nn::Conv2d(4, 2, 3));
+  expect_lifted(
+      [&](int64_t n) {
+        return net->forward(torch::randn({2, 3, n, 9})).pow(2).sum();
+      },
+      net->parameters(), {8, 9, 10, 11, 12});
+}
+
+TEST_F(EngineSizes, ARecurrentCell) {
+  torch::nn::LSTMCell cell(8, 16);
+  expect_lifted(
+      [&](int64_t n) {
+        const at::Tensor x = torch::randn({n, 8});
+        auto state = cell(x);
+        state = cell(x * 2, state);
+        return std::get<0>(state).sum();
+      },
+      cell->parameters());
+}
+
+/// One layer of a transformer that reads and predicts letters.
+struct Layer {
+  torch::nn::Embedding letters{10, 16};
+  torch::nn::LayerNorm norm{torch::nn::LayerNormOptions({16})};
+  torch::nn::Linear qkv{16, 48}, head{16, 10};
+
+  Parameters parameters() const {
+    Parameters all = letters->parameters();
+    for (const auto& some : {norm->parameters(), qkv->parameters(), head->parameters()})
+      all.insert(all.end(), some.begin(), some.end());
+    return all;
+  }
+
+  at::Tensor operator()(int64_t batch, int64_t length) {
+    const at::Tensor text = torch::randint(0, 10, {batch, length});
+    const at::Tensor x = letters(text);
+    const auto parts = qkv(norm(x)).chunk(3, -1);
+    const auto heads = [&](const at::Tensor& part) {
+      return part.view({batch, length, 4, 4}).transpose(1, 2);
+    };
+    const at::Tensor y = at::scaled_dot_product_attention(heads(parts[0]), heads(parts[1]),
+                                                          heads(parts[2]), {}, 0.0, true)
+                             .transpose(1, 2)
+                             .reshape({batch, length, 16});
+    return at::cross_entropy_loss(head(norm(x + y)).view({-1, 10}), text.view(-1));
+  }
+};
+
+TEST_F(EngineSizes, ATransformerOfChangingBatch) {
+  Layer layer;
+  expect_lifted([&](int64_t n) { return layer(n, 7); }, layer.parameters());
+}
+
+TEST_F(EngineSizes, ATransformerOfChangingLength) {
+  Layer layer;
+  expect_lifted([&](int64_t n) { return layer(3, n); }, layer.parameters(), {5, 6, 7, 8, 9, 10});
+}
+
+TEST_F(EngineSizes, TwoSizesThatChangeTogetherAndThenApart) {
+  Layer layer;
+  const Parameters parameters = layer.parameters();
+  expect_as_eager([&](int64_t n) { return layer(n, n + 2); }, parameters, {2, 3, 4, 5});
+  EXPECT_EQ(compiled_autograd::stats().captures, 2u) << all_reasons();
+  // They were two sizes from the start.
+  expect_as_eager([&](int64_t n) { return layer(n, 9); }, parameters, {6, 5, 4});
+  EXPECT_EQ(compiled_autograd::stats().captures, 2u) << all_reasons();
+}
+
+TEST_F(EngineSizes, SizesThatWereEqualAreOneUntilTheyDiffer) {
+  const Parameters parameters{w_, b_};
+  const auto loss = [&](int64_t n, int64_t m) {
+    return linear(n).sin().sum() * linear(m).cos().sum();
+  };
+  expect_as_eager([&](int64_t n) { return loss(n, n); }, parameters, {2, 3, 4});
+  EXPECT_EQ(compiled_autograd::stats().captures, 2u);
+  expect_as_eager([&](int64_t n) { return loss(n, 5); }, parameters, {3, 4, 6, 7});
+  EXPECT_EQ(compiled_autograd::stats().captures, 3u) << all_reasons();
+}
+
+TEST_F(EngineSizes, HooksCutGraphsForChangingSizes) {
+  const auto loss = [&](int64_t n) {
+    const at::Tensor y = linear(n).tanh();
+    y.register_hook([](const at::Tensor& gradient) { return gradient * 2; });
+    return (y * y).sum();
+  };
+  expect_as_eager(loss, {w_, b_}, {2, 3, 4, 5, 6});
+  EXPECT_EQ(compiled_autograd::stats().captures, 2u);
+  EXPECT_EQ(compiled_autograd::stats().compiles, 4u);
+}
+
+TEST_F(EngineSizes, OneIsASizeOfItsOwn) {
+  expect_as_eager([&](int64_t n) { return linear(n).tanh().sum(); }, {w_, b_},
+                  {1, 2, 3, 1, 4, 1, 5});
+  EXPECT_EQ(compiled_autograd::stats().captures, 2u) << all_reasons();
+}
+
+TEST_F(EngineSizes, NoneIsASizeOfItsOwn) {
+  expect_as_eager([&](int64_t n) { return linear(n).tanh().sum(); }, {w_, b_}, {2, 3, 0, 4, 0, 5});
+  EXPECT_LE(compiled_autograd::stats().captures, 4u) << all_reasons();
+}
+
+TEST_F(EngineSizes, WhatLibTorchWantsAsANumberIsCapturedAgain) {
+  expect_as_eager([&](int64_t n) { return linear(n).std(0).sum(); }, {w_, b_}, {2, 3, 4, 3, 2});
+  EXPECT_EQ(compiled_autograd::stats().captures, 3u);
+  EXPECT_EQ(compiled_autograd::stats().cache_hits, 2u);
+  EXPECT_NE(all_reasons().find("Sizes that change have graphs of their own"), std::string::npos);
+}
+
+TEST_F(EngineSizes, FixedSizesOnRequest) {
+  expect_as_eager([&](int64_t n) { return linear(n).tanh().sum(); }, {w_, b_}, {2, 3, 4, 5},
+                  {.dynamic = false});
+  EXPECT_EQ(compiled_autograd::stats().captures, 4u);
+}
+
+TEST_F(EngineSizes, GraphsNameTheSizesTheyTake) {
+  expect_as_eager([&](int64_t n) { return linear(n).tanh().sum(); }, {w_}, {2, 3});
+  const auto graphs = compiled_autograd::graphs();
+  ASSERT_EQ(graphs.size(), 2u);
+  EXPECT_EQ(graphs[0]->str().find("size("), std::string::npos);
+  EXPECT_NE(graphs[1]->str().find("size(\"s0\")"), std::string::npos) << graphs[1]->str();
+  EXPECT_EQ(graphs[1]->inputs().back().slot.kind, Slot::Kind::Sizes);
+  for (const auto& graph : graphs) expect_round_trip(*graph);
+}
+
+TEST_F(EngineSizes, GradientsThatAreAskedForHaveThem) {
+  const auto gradients = [&](int64_t n) {
+    torch::manual_seed(n);
+    const at::Tensor x = leaf({n, 8});
+    return torch::autograd::grad({(x.mm(w_) * x.mm(w_)).sum()}, {x, w_});
+  };
+  for (int64_t n : {2, 3, 4, 5}) {
+    const auto expected = gradients(n);
+    compiled_autograd::Enable on;
+    const auto actual = gradients(n);
+    EXPECT_TRUE(at::equal(expected[0], actual[0]));
+    EXPECT_TRUE(at::equal(expected[1], actual[1]));
+  }
+  EXPECT_EQ(compiled_autograd::stats().captures, 2u) << all_reasons();
+}
+
+TEST_F(EngineSizes, ManyThreadsWithManySizes) {
+  std::vector<std::thread> threads;
+  for (int64_t thread = 0; thread < 8; ++thread) {
+    threads.emplace_back([thread] {
+      const at::Tensor w = torch::full({8, 4}, 0.1 * static_cast<double>(thread));
+      w.requires_grad_();
+      for (int64_t i = 0; i < 20; ++i) {
+        const at::Tensor x = torch::full({2 + (thread + i) % 7, 8}, 0.3);
+        const auto gradient = [&] {
+          return torch::autograd::grad({x.mm(w).tanh().pow(2).mean()}, {w})[0];
+        };
+        const at::Tensor expected = gradient();
+        compiled_autograd::Enable on;
+        EXPECT_TRUE(at::equal(expected, gradient()));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(compiled_autograd::stats().eager_fallbacks, 0u);
+}
+
+}  // namespace
+}  // namespace ahead
