@@ -2,156 +2,19 @@
 
 #include <torch/csrc/autograd/autograd.h>
 
-#include <algorithm>
 #include <map>
 #include <mutex>
 
 #include "ahead/errors.h"
 #include "ahead/interpret.h"
 #include "ahead/tree.h"
-#include "ir/copy.h"
-#include "ops/facts.h"
-#include "ops/node_facts.h"
+#include "compile/forward_cone.h"
 
 namespace ahead::compiling {
 namespace {
 
 using Need = runtime::DifferentiableBackward::Need;
-using Mask = runtime::BackwardProgram::Mask;
 using Tensors = std::vector<at::Tensor>;
-
-bool stops_gradients(const Node& node) {
-  static const Operator* const detach = Operator::find("aten.detach");
-  if (node.phase == Phase::Forward && node.has(Tag::NoGrad)) return true;
-  return &node.op() == detach ||
-         (node.op().in_dispatcher() && ops::facts(node.op()).op_class == ops::OpClass::Factory);
-}
-
-/// The forward part of a joint graph that its differentiable outputs need, with inputs for what
-/// must not be computed again.
-class ForwardCone {
- public:
-  ForwardCone(const JointGraph& joint, const PartitionedGraphs& graphs)
-      : joint_(joint), saved_(joint.value_capacity(), -1), depends_(joint.value_capacity()) {
-    for (size_t i = 0; i < graphs.saved.size(); ++i) {
-      const int64_t value = graphs.saved[i].joint_value;
-      if (value >= 0) saved_[static_cast<size_t>(value)] = static_cast<int32_t>(i);
-    }
-    int32_t next = 0;
-    for (const Graph::Input& input : joint.inputs()) {
-      forward_input_.push_back(input.slot.kind == Slot::Kind::Tangent ? -1 : next++);
-    }
-    mark_dependent(graphs.backward);
-    collect(graphs);
-  }
-
-  Graph graph;
-  std::vector<Need> needs;
-  /// An operator that cannot run twice though it would have to; empty if there is none.
-  std::string unrepeatable;
-
- private:
-  /// Which values a gradient could flow through.
-  void mark_dependent(const Graph& backward) {
-    for (const Graph::Output& output : backward.outputs()) {
-      for (const Graph::Input& input : joint_.inputs()) {
-        if (forward_input_[input.value->index()] == output.slot.index)
-          depends_[input.value->id()] = true;
-      }
-    }
-    for (const Node& node : joint_.nodes()) {
-      if (stops_gradients(node)) continue;
-      bool depends = false;
-      node.for_each_operand([&](Value* value) { depends |= depends_[value->id()]; });
-      for (const Value* result : node.results()) {
-        if (result == nullptr) continue;
-        const at::ScalarType dtype = result->meta.dtype;
-        depends_[result->id()] = depends && (at::isFloatingType(dtype) || at::isComplexType(dtype));
-      }
-    }
-  }
-
-  bool is_given(const Value* value) const {
-    return saved_[value->id()] >= 0 && !depends_[value->id()];
-  }
-
-  void collect(const PartitionedGraphs& graphs) {
-    std::vector<Value*> outputs;
-    for (const Graph::Input& input : graphs.backward.inputs()) {
-      if (input.slot.kind != Slot::Kind::Tangent) continue;
-      outputs.push_back(joint_.outputs()[joint_output(input.slot.index)].value);
-    }
-    std::vector<bool> needed(joint_.value_capacity());
-    for (const Value* output : outputs) needed[output->id()] = true;
-    mark_needed(needed);
-    copy_needed(needed);
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      graph.add_output(copies_[outputs[i]->id()], {Slot::Kind::Output, static_cast<int32_t>(i)});
-    }
-  }
-
-  size_t joint_output(int32_t forward_output) const {
-    int32_t count = -1;
-    for (size_t i = 0; i < joint_.outputs().size(); ++i) {
-      if (joint_.outputs()[i].slot.kind != Slot::Kind::GradOf && ++count == forward_output)
-        return i;
-    }
-    throw InternalError("double backward", "a tangent belongs to no output.");
-  }
-
-  void mark_needed(std::vector<bool>& needed) {
-    for (const Node* node = joint_.last(); node != nullptr; node = node->prev()) {
-      const bool is_needed =
-          std::any_of(node->results().begin(), node->results().end(), [&](const Value* result) {
-            return result != nullptr && needed[result->id()] && !is_given(result);
-          });
-      if (!is_needed) continue;
-      if (ops::is_ordered(*node)) unrepeatable = node->op().name();
-      needed_nodes_.push_back(node);
-      node->for_each_operand([&](Value* value) { needed[value->id()] = true; });
-    }
-  }
-
-  void copy_needed(const std::vector<bool>& needed) {
-    copies_.resize(joint_.value_capacity(), nullptr);
-    for (const Graph::Input& input : joint_.inputs()) {
-      if (!needed[input.value->id()]) continue;
-      if (is_given(input.value)) {
-        add_input(input.value, {Need::Kind::Saved, saved_[input.value->id()]});
-      } else {
-        add_input(input.value, {Need::Kind::Input, forward_input_[input.value->index()]});
-      }
-    }
-    for (const Node& node : joint_.nodes()) {
-      for (Value* result : node.results()) {
-        if (result != nullptr && needed[result->id()] && is_given(result)) {
-          add_input(result, {Need::Kind::Saved, saved_[result->id()]});
-        }
-      }
-    }
-    const ValueMap given = copies_;
-    for (auto node = needed_nodes_.rbegin(); node != needed_nodes_.rend(); ++node) {
-      copy_node(graph, **node, copies_);
-      for (const Value* result : (*node)->results()) {
-        if (result != nullptr && given[result->id()] != nullptr)
-          copies_[result->id()] = given[result->id()];
-      }
-    }
-  }
-
-  void add_input(Value* value, Need need) {
-    const auto index = static_cast<int32_t>(needs.size());
-    copies_[value->id()] = graph.add_input({Slot::Kind::Primal, index}, value->meta);
-    needs.push_back(need);
-  }
-
-  const JointGraph& joint_;
-  std::vector<int32_t> saved_;
-  std::vector<bool> depends_;
-  std::vector<int32_t> forward_input_;
-  std::vector<const Node*> needed_nodes_;
-  ValueMap copies_;
-};
 
 class DoubleBackward final : public runtime::DifferentiableBackward {
  public:
@@ -175,16 +38,17 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
 
   const std::vector<Need>& needs() const override { return needs_; }
 
-  Tensors run(const Tensors& needed, const Tensors& tangents, const Mask& wanted) override {
+  Tensors run(const Request& request) override {
     check_possible();
-    std::vector<bool> key(wanted.begin(), wanted.end());
-    Tensors arguments = needed;
-    for (const at::Tensor& tangent : tangents) {
+    std::vector<bool> key(request.wanted.begin(), request.wanted.end());
+    Tensors arguments;
+    for (size_t i = 0; i < needs_.size(); ++i) arguments.push_back(request.needed(i));
+    for (const at::Tensor& tangent : request.tangents) {
       key.push_back(tangent.defined());
       if (tangent.defined()) arguments.push_back(tangent);
     }
     try {
-      return run(find(key, tangents.size()), arguments);
+      return run(find(key, request.tangents.size()), arguments);
     } catch (const c10::NotImplementedError& error) {
       throw Unsupported("double backward",
                         error.msg() + " Take the gradient inside the compiled function.");

@@ -10,6 +10,7 @@
 #include "ahead/passes.h"
 #include "base/hash.h"
 #include "compile/double_backward.h"
+#include "compile/kept_gradient.h"
 #include "compile/kept_mutations.h"
 #include "compile/plan_builder.h"
 #include "compile/synthetic_base.h"
@@ -232,7 +233,20 @@ void check_one_tangent(const JointGraph& joint, const Capture& capture) {
                         "call this part uncompiled.");
 }
 
+/// The backward as something that can be differentiated.
+std::shared_ptr<runtime::DifferentiableBackward> differentiable_backward(
+    std::unique_ptr<tracing::KeptTrace> kept, const Capture& capture, const JointGraph& joint,
+    const PartitionedGraphs& graphs, const Options& options, const detail::Compilers& compilers) {
+  std::shared_ptr<runtime::DifferentiableBackward> made;
+  if (kept != nullptr) {
+    made = make_kept_gradient(std::move(kept), capture.graph, joint, graphs,
+                              with_passes(compilers.inference, options));
+  }
+  return made ? made : make_double_backward(joint, graphs, capture, options, compilers);
+}
+
 void compile_training(runtime::CallPlan& plan, Capture& capture,
+                      std::unique_ptr<tracing::KeptTrace> kept,
                       const std::vector<at::Tensor>& arguments, const Options& options,
                       const detail::Compilers& compilers, Stages& stages) {
   const JointGraph joint(capture.graph);
@@ -242,7 +256,8 @@ void compile_training(runtime::CallPlan& plan, Capture& capture,
   plan.first_saved_output =
       static_cast<int32_t>(graphs.forward.outputs().size() - graphs.saved.size());
   if (options.double_backward) {
-    plan.double_backward = make_double_backward(joint, graphs, capture, options, compilers);
+    plan.double_backward =
+        differentiable_backward(std::move(kept), capture, joint, graphs, options, compilers);
   }
   plan_backward(plan, graphs);
   plan.num_outputs = static_cast<int32_t>(graphs.forward.outputs().size());
@@ -339,6 +354,22 @@ Captured capture_function(const aot::FlatFunction& function,
   return result;
 }
 
+/// Traces a function once more for derivatives that the operators it calls do not tell. Null if
+/// there are none, or if the function does something else this time.
+std::unique_ptr<tracing::KeptTrace> keep_trace(const Captured& captured,
+                                               const aot::FlatFunction& function,
+                                               const std::vector<at::Tensor>& inputs,
+                                               const Options& options) {
+  const Capture& capture = captured.capture;
+  const bool is_special = !capture.opaque_gradient.empty() || !capture.hidden_write.empty();
+  if (!options.double_backward || !is_special || captured.is_merged || !has_gradient(capture.graph))
+    return nullptr;
+  const runtime::KeeperScope::Pause unkept;
+  const runtime::RegionWatch::Pause unwatched;
+  const AutocastKeeper autocast;
+  return tracing::KeptTrace::make(function, inputs, capture.graph);
+}
+
 }  // namespace
 
 Compilation compile_function(const aot::FlatFunction& function,
@@ -352,6 +383,7 @@ Compilation compile_function(const aot::FlatFunction& function,
 
   const auto start = Clock::now();
   result.fingerprint = fingerprint(capture);
+  std::unique_ptr<tracing::KeptTrace> kept = keep_trace(captured, function, inputs, options);
   // The plan holds the captured tensors, and nobody else, so that it can tell when they are stale.
   capture.graph.forget_captured();
   stages.keep(capture.graph);
@@ -360,7 +392,7 @@ Compilation compile_function(const aot::FlatFunction& function,
   plan->name = "CompiledFunction";
   decompose(capture.graph, *plan, options, compilers, stages);
   if (has_gradient(capture.graph)) {
-    compile_training(*plan, capture, inputs, options, compilers, stages);
+    compile_training(*plan, capture, std::move(kept), inputs, options, compilers, stages);
   } else {
     compile_inference(*plan, without_gradient(capture.graph), inputs, options, compilers, stages);
   }

@@ -2,7 +2,10 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
+#include <torch/csrc/autograd/edge.h>
+#include <torch/csrc/autograd/function.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,10 +46,18 @@ class DifferentiableBackward {
     int32_t index;
   };
   virtual const std::vector<Need>& needs() const = 0;
+
+  /// What one backward is asked for.
+  struct Request {
+    /// Gives the needed tensor at a position, once. Throws if it is not what it was.
+    std::function<at::Tensor(size_t)> needed;
+    const std::vector<at::Tensor>& tangents;
+    const BackwardProgram::Mask& wanted;
+    /// Where the gradient of each of the plan's grad_inputs goes.
+    const torch::autograd::edge_list& edges;
+  };
   /// The gradients of the plan's grad_inputs, with history; undefined where they are not wanted.
-  virtual std::vector<at::Tensor> run(const std::vector<at::Tensor>& needed,
-                                      const std::vector<at::Tensor>& tangents,
-                                      const BackwardProgram::Mask& wanted) = 0;
+  virtual std::vector<at::Tensor> run(const Request& request) = 0;
 };
 
 /// What happens on a call, decided when the function was compiled: a prologue that gathers the

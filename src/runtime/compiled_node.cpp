@@ -5,6 +5,8 @@
 #include <torch/csrc/autograd/functions/basic_ops.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+
 #include "ahead/errors.h"
 
 namespace ahead::runtime {
@@ -124,15 +126,18 @@ void CompiledNode::check_unwritten(int32_t input) const {
 }
 
 variable_list CompiledNode::apply_differentiably(variable_list&& gradients) {
-  std::vector<at::Tensor> needed;
-  size_t next = 0;
-  for (const DifferentiableBackward::Need& need : plan_->double_backward->needs()) {
-    if (need.kind == DifferentiableBackward::Need::Kind::Input) check_unwritten(need.index);
-    needed.push_back(need.kind == DifferentiableBackward::Need::Kind::Input
-                         ? further_inputs_[next++].unpack(getptr())
-                         : unpack_saved(static_cast<size_t>(need.index)));
-  }
-  return plan_->double_backward->run(needed, gradients, wanted_gradients());
+  const std::vector<DifferentiableBackward::Need>& needs = plan_->double_backward->needs();
+  const auto is_input = [](const DifferentiableBackward::Need& need) {
+    return need.kind == DifferentiableBackward::Need::Kind::Input;
+  };
+  const auto needed = [&](size_t i) {
+    if (!is_input(needs[i])) return unpack_saved(static_cast<size_t>(needs[i].index));
+    check_unwritten(needs[i].index);
+    const auto place =
+        std::count_if(needs.begin(), needs.begin() + static_cast<ptrdiff_t>(i), is_input);
+    return further_inputs_[static_cast<size_t>(place)].unpack(getptr());
+  };
+  return plan_->double_backward->run({needed, gradients, wanted_gradients(), next_edges()});
 }
 
 BackwardProgram::Mask CompiledNode::wanted_gradients() const {

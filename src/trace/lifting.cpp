@@ -200,12 +200,13 @@ FakeTensor& Tracer::lift_constant(const at::Tensor& real) {
     at::functionalization::impl::sync(wrapper);
     return as_fake(functional_wrapper(wrapper).value());
   }
-  at::Tensor& fake = constants_[real.unsafeGetTensorImpl()];
+  auto& [held, fake] = constants_[real.unsafeGetTensorImpl()];
   if (!fake.defined()) {
     check_supported(real);
     TensorMeta meta = TensorMeta::of(real);
     meta.requires_grad = false;
     Value* value = graph_.add_input({Slot::Kind::Captured, num_captured_++}, std::move(meta), real);
+    held = real;
     fake = make_fake(meta_copy(real), real.device(), value,
                      c10::intrusive_ptr<Tracer>::reclaim_copy(this));
   }

@@ -96,7 +96,7 @@ bool is_captured(Tracer& tracer, const Lifted& lifted) {
 Session::~Session() {
   tracer_.restore_histories();
   restore_grads();
-  if (!tracer_.is_closed()) tracer_.close();
+  if (!stays_open_ && !tracer_.is_closed()) tracer_.close();
 }
 
 Graph Session::run(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs) {
@@ -115,14 +115,8 @@ Graph Session::run(const aot::FlatFunction& function, const std::vector<at::Tens
   {
     TraceScope scope(tracer_);
     at::AutoGradMode restore_grad_mode(at::GradMode::is_enabled());
-    std::vector<at::Tensor> results = call(function, lift_inputs(inputs));
-    tracer_.restore_histories();
-    find_new_accumulators();
-    lift_results(results);
-    add_mutated_inputs();
-    (this->*add_results)(results);
+    run_forward(function, inputs, add_results);
     if (joint_) {
-      results.clear();
       add_gradients();
       check_not_mutated_in_backward();
     }
@@ -134,6 +128,34 @@ Graph Session::run(const aot::FlatFunction& function, const std::vector<at::Tens
   restore_grads();
   drop_unused_captures();
   return tracer_.close();
+}
+
+void Session::run_forward(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
+                          AddResults add_results) {
+  const std::vector<at::Tensor> results = call(function, lift_inputs(inputs));
+  tracer_.restore_histories();
+  find_new_accumulators();
+  lift_results(results);
+  add_mutated_inputs();
+  (this->*add_results)(results);
+}
+
+edge_list Session::begin(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs) {
+  is_capture_ = true;
+  edge_list roots;
+  {
+    TraceScope scope(tracer_);
+    at::AutoGradMode restore_grad_mode(at::GradMode::is_enabled());
+    run_forward(function, inputs, &Session::add_sorted_results);
+    tracer_.set_phase(Phase::Backward);
+    for (const auto& [output, position] : differentiable_)
+      roots.push_back(torch::autograd::impl::gradient_edge(output));
+    cut_boundaries();
+    lift_unseen_leaves(roots);
+  }
+  restore_grads();
+  stays_open_ = true;
+  return roots;
 }
 
 std::vector<at::Tensor> Session::lift_inputs(const std::vector<at::Tensor>& inputs) {

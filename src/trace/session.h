@@ -20,6 +20,10 @@ class Session {
 
   /// The graph as trace and trace_joint give it: every result is an output.
   Graph run(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs);
+  /// Runs the function and leaves the trace open, for its gradient to be taken later. Returns the
+  /// histories of the results that have a tangent, in the order of `capture`.
+  torch::autograd::edge_list begin(const aot::FlatFunction& function,
+                                   const std::vector<at::Tensor>& inputs);
   /// The graph and the facts that a compiled function needs.
   Capture capture(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs);
 
@@ -29,6 +33,8 @@ class Session {
 
   Graph run(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
             AddResults add_results);
+  void run_forward(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
+                   AddResults add_results);
   bool is_history_changed(const Lifted& lifted) const;
   void check_geometry(const Lifted& lifted);
   bool can_be_set(const Lifted& lifted) const;
@@ -62,6 +68,7 @@ class Session {
   Tracer& tracer_;
   bool joint_;
   bool is_capture_ = false;
+  bool stays_open_ = false;
   /// The forward outputs that have a gradient, with their positions among the graph's outputs.
   std::vector<std::pair<at::Tensor, int32_t>> differentiable_;
   std::vector<uint64_t> mutation_counts_;

@@ -8,6 +8,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
+#include <algorithm>
 #include <optional>
 #include <typeindex>
 
@@ -15,6 +16,7 @@
 #include "ahead/errors.h"
 #include "base/intern.h"
 #include "trace/fallbacks.h"
+#include "trace/functional.h"
 
 namespace ahead::tracing {
 namespace {
@@ -109,6 +111,46 @@ std::vector<const Operator*> Tracer::escaped() const {
     if (tensor.use_count() != 0) operators.push_back(op);
   }
   return operators;
+}
+
+Tracer::WriteCounts Tracer::count_writes() const {
+  WriteCounts counts;
+  const auto add = [&](const c10::intrusive_ptr<c10::TensorImpl>& tensor) {
+    counts.emplace_back(tensor, functional_wrapper(at::Tensor(tensor)).mutation_counter());
+  };
+  for (const auto& [tensor, op] : watched_) {
+    if (auto alive = tensor.lock()) add(alive);
+  }
+  for (const Lifted& lifted : lifted_) add(lifted.wrapper.getIntrusivePtr());
+  return counts;
+}
+
+bool Tracer::has_written_since(const WriteCounts& before) {
+  return std::any_of(before.begin(), before.end(), [](const auto& entry) {
+    auto alive = entry.first.lock();
+    return alive && functional_wrapper(at::Tensor(alive)).mutation_counter() != entry.second;
+  });
+}
+
+void Tracer::forget_arguments() {
+  for (Lifted& lifted : lifted_) {
+    const bool is_argument = graph_.inputs()[lifted.value->index()].slot.kind == Slot::Kind::Primal;
+    const bool is_unused = lifted.link == GradLink::None && !lifted.value->is_used();
+    lifted.original_grad.reset();
+    if (!is_argument && !is_unused) continue;
+    lifted_index_.erase(lifted.real.unsafeGetTensorImpl());
+    lifted.real.reset();
+  }
+}
+
+at::Tensor Tracer::find_real(const Value& input) const {
+  for (const Lifted& lifted : lifted_) {
+    if (lifted.value == &input) return lifted.real;
+  }
+  for (const auto& [impl, constant] : constants_) {
+    if (as_fake(constant.fake).value() == &input) return constant.real;
+  }
+  return {};
 }
 
 Graph Tracer::close() {

@@ -158,9 +158,20 @@ class Tracer : public c10::intrusive_ptr_target {
   void watch(const at::Tensor& tensor, const Operator& op);
   /// The operators whose results are still alive. To be called when the trace let go of its own.
   std::vector<const Operator*> escaped() const;
+  /// How often each tensor of the trace that is still alive has been written to.
+  using WriteCounts = std::vector<std::pair<c10::weak_intrusive_ptr<c10::TensorImpl>, uint64_t>>;
+  WriteCounts count_writes() const;
+  /// Whether one of them has been written to since.
+  static bool has_written_since(const WriteCounts& before);
   /// Lets go of what is watched. A tensor that is gone keeps what it was made of as long as
   /// somebody watches it, and that in turn keeps its tracer.
   void stop_watching() { watched_.clear(); }
+
+  /// Lets go of the arguments, and of captured tensors that the function has only looked at, in a
+  /// trace that goes on after the function has run.
+  void forget_arguments();
+  /// The tensor from outside that this graph input stands for; undefined if it is forgotten.
+  at::Tensor find_real(const Value& input) const;
 
   /// Ends the trace and gives the graph away.
   Graph close();
@@ -197,7 +208,10 @@ class Tracer : public c10::intrusive_ptr_target {
   std::unordered_set<const c10::StorageImpl*> detached_storages_;
   const Operator* hidden_write_ = nullptr;
   std::vector<const CheckpointPolicy*> checkpoints_;
-  std::unordered_map<const c10::TensorImpl*, at::Tensor> constants_;
+  struct Constant {
+    at::Tensor real, fake;
+  };
+  std::unordered_map<const c10::TensorImpl*, Constant> constants_;
   std::unordered_map<const c10::TensorImpl*, uint64_t> list_writes_;
   std::vector<std::pair<c10::weak_intrusive_ptr<c10::TensorImpl>, const Operator*>> watched_;
   static constexpr size_t kFirstSweep = 256;

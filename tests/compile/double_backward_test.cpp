@@ -120,35 +120,5 @@ TEST(DoubleBackward, SwitchedOff) {
   }
 }
 
-struct Cube : torch::autograd::Function<Cube> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
-    context->save_for_backward({x});
-    return x * x * x;
-  }
-  static Tensors backward(torch::autograd::AutogradContext* context, const Tensors& gradients) {
-    const at::Tensor x = context->get_saved_variables()[0];
-    return {gradients[0] * 3 * x * x};
-  }
-};
-
-TEST(DoubleBackward, WritesUnderNoGradAreRefused) {
-  // cosine_similarity writes to its norms under no_grad, which leaves them their history.
-  const auto f = [](const at::Tensor& x) { return at::cosine_similarity(x, x.sin(), 0); };
-  auto compiled = compile(f, {.fullgraph = true});
-  const at::Tensor x = leaf({3});
-  const at::Tensor y = compiled(x);
-  EXPECT_TRUE(at::equal(grad({y}, {x}, {}, true)[0], grad({f(x)}, {x})[0]));
-  EXPECT_THROW(grad({y}, {x}, {}, true, true), Unsupported);
-}
-
-TEST(DoubleBackward, CustomFunctionIsRefused) {
-  const auto f = [](const at::Tensor& x) { return Cube::apply(x); };
-  auto compiled = compile(f, {.fullgraph = true});
-  const at::Tensor x = leaf({3});
-  const at::Tensor y = compiled(x).sum();
-  EXPECT_TRUE(at::equal(grad({y}, {x}, {}, true)[0], grad({f(x).sum()}, {x})[0]));
-  EXPECT_THROW(grad({y}, {x}, {}, true, true), Unsupported);
-}
-
 }  // namespace
 }  // namespace ahead

@@ -1,0 +1,128 @@
+#include "compile/forward_cone.h"
+
+#include <algorithm>
+
+#include "ahead/errors.h"
+#include "ops/facts.h"
+#include "ops/node_facts.h"
+
+namespace ahead::compiling {
+namespace {
+
+bool stops_gradients(const Node& node) {
+  static const Operator* const detach = Operator::find("aten.detach");
+  if (node.phase == Phase::Forward && node.has(Tag::NoGrad)) return true;
+  return &node.op() == detach ||
+         (node.op().in_dispatcher() && ops::facts(node.op()).op_class == ops::OpClass::Factory);
+}
+
+}  // namespace
+
+size_t joint_output(const JointGraph& joint, int32_t forward_output) {
+  int32_t count = -1;
+  for (size_t i = 0; i < joint.outputs().size(); ++i) {
+    if (joint.outputs()[i].slot.kind != Slot::Kind::GradOf && ++count == forward_output) return i;
+  }
+  throw InternalError("double backward", "a tangent belongs to no output.");
+}
+
+ForwardCone::ForwardCone(const JointGraph& joint, const PartitionedGraphs& graphs)
+    : joint_(joint), saved_(joint.value_capacity(), -1), depends_(joint.value_capacity()) {
+  for (size_t i = 0; i < graphs.saved.size(); ++i) {
+    const int64_t value = graphs.saved[i].joint_value;
+    if (value >= 0) saved_[static_cast<size_t>(value)] = static_cast<int32_t>(i);
+  }
+  int32_t next = 0;
+  for (const Graph::Input& input : joint.inputs()) {
+    forward_input_.push_back(input.slot.kind == Slot::Kind::Tangent ? -1 : next++);
+  }
+  mark_dependent(graphs.backward);
+  collect(graphs);
+}
+
+/// Which values a gradient could flow through.
+void ForwardCone::mark_dependent(const Graph& backward) {
+  for (const Graph::Output& output : backward.outputs()) {
+    for (const Graph::Input& input : joint_.inputs()) {
+      if (forward_input_[input.value->index()] == output.slot.index)
+        depends_[input.value->id()] = true;
+    }
+  }
+  for (const Node& node : joint_.nodes()) {
+    if (stops_gradients(node)) continue;
+    bool depends = false;
+    node.for_each_operand([&](Value* value) { depends |= depends_[value->id()]; });
+    for (const Value* result : node.results()) {
+      if (result == nullptr) continue;
+      const at::ScalarType dtype = result->meta.dtype;
+      depends_[result->id()] = depends && (at::isFloatingType(dtype) || at::isComplexType(dtype));
+    }
+  }
+}
+
+bool ForwardCone::is_given(const Value* value) const {
+  return saved_[value->id()] >= 0 && !depends_[value->id()];
+}
+
+void ForwardCone::collect(const PartitionedGraphs& graphs) {
+  std::vector<Value*> outputs;
+  for (const Graph::Input& input : graphs.backward.inputs()) {
+    if (input.slot.kind != Slot::Kind::Tangent) continue;
+    outputs.push_back(joint_.outputs()[joint_output(joint_, input.slot.index)].value);
+  }
+  std::vector<bool> needed(joint_.value_capacity());
+  for (const Value* output : outputs) needed[output->id()] = true;
+  mark_needed(needed);
+  copy_needed(needed);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    graph.add_output(copies_[outputs[i]->id()], {Slot::Kind::Output, static_cast<int32_t>(i)});
+  }
+}
+
+void ForwardCone::mark_needed(std::vector<bool>& needed) {
+  for (const Node* node = joint_.last(); node != nullptr; node = node->prev()) {
+    const bool is_needed =
+        std::any_of(node->results().begin(), node->results().end(), [&](const Value* result) {
+          return result != nullptr && needed[result->id()] && !is_given(result);
+        });
+    if (!is_needed) continue;
+    if (ops::is_ordered(*node)) unrepeatable = node->op().name();
+    needed_nodes_.push_back(node);
+    node->for_each_operand([&](Value* value) { needed[value->id()] = true; });
+  }
+}
+
+void ForwardCone::copy_needed(const std::vector<bool>& needed) {
+  copies_.resize(joint_.value_capacity(), nullptr);
+  for (const Graph::Input& input : joint_.inputs()) {
+    if (!needed[input.value->id()]) continue;
+    if (is_given(input.value)) {
+      add_input(input.value, {Need::Kind::Saved, saved_[input.value->id()]});
+    } else {
+      add_input(input.value, {Need::Kind::Input, forward_input_[input.value->index()]});
+    }
+  }
+  for (const Node& node : joint_.nodes()) {
+    for (Value* result : node.results()) {
+      if (result != nullptr && needed[result->id()] && is_given(result)) {
+        add_input(result, {Need::Kind::Saved, saved_[result->id()]});
+      }
+    }
+  }
+  const ValueMap given = copies_;
+  for (auto node = needed_nodes_.rbegin(); node != needed_nodes_.rend(); ++node) {
+    copy_node(graph, **node, copies_);
+    for (const Value* result : (*node)->results()) {
+      if (result != nullptr && given[result->id()] != nullptr)
+        copies_[result->id()] = given[result->id()];
+    }
+  }
+}
+
+void ForwardCone::add_input(Value* value, Need need) {
+  const auto index = static_cast<int32_t>(needs.size());
+  copies_[value->id()] = graph.add_input({Slot::Kind::Primal, index}, value->meta);
+  needs.push_back(need);
+}
+
+}  // namespace ahead::compiling

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ahead/partition.h"
+#include "ir/copy.h"
+#include "runtime/call_plan.h"
+
+namespace ahead::compiling {
+
+/// The position of a forward graph's output among those of the joint graph.
+size_t joint_output(const JointGraph& joint, int32_t forward_output);
+
+/// The forward part of a joint graph that its differentiable outputs need, with inputs for what
+/// must not be computed again.
+class ForwardCone {
+ public:
+  using Need = runtime::DifferentiableBackward::Need;
+
+  ForwardCone(const JointGraph& joint, const PartitionedGraphs& graphs);
+
+  Graph graph;
+  /// What each input of the graph is.
+  std::vector<Need> needs;
+  /// An operator that cannot run twice though it would have to; empty if there is none.
+  std::string unrepeatable;
+
+ private:
+  void mark_dependent(const Graph& backward);
+  bool is_given(const Value* value) const;
+  void collect(const PartitionedGraphs& graphs);
+  void mark_needed(std::vector<bool>& needed);
+  void copy_needed(const std::vector<bool>& needed);
+  void add_input(Value* value, Need need);
+
+  const JointGraph& joint_;
+  std::vector<int32_t> saved_;
+  std::vector<bool> depends_;
+  std::vector<int32_t> forward_input_;
+  std::vector<const Node*> needed_nodes_;
+  ValueMap copies_;
+};
+
+}  // namespace ahead::compiling

@@ -1,0 +1,404 @@
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "ahead/ahead.h"
+#include "support/like_eager.h"
+
+/// Second and higher derivatives of compiled functions whose gradient is not that of the operators
+/// they call: custom autograd functions, hooks, and writes that autograd does not see.
+namespace ahead {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+using torch::autograd::AutogradContext;
+using torch::autograd::grad;
+
+at::Tensor leaf(at::IntArrayRef sizes) {
+  return at::randn(sizes).set_requires_grad(true);
+}
+
+void expect_same(const Tensors& eager, const Tensors& compiled) {
+  ASSERT_EQ(eager.size(), compiled.size());
+  for (size_t i = 0; i < eager.size(); ++i) {
+    EXPECT_EQ(tensor_difference(eager[i], compiled[i]), "") << i;
+    EXPECT_EQ(eager[i].defined() && eager[i].requires_grad(),
+              compiled[i].defined() && compiled[i].requires_grad())
+        << i;
+  }
+}
+
+/// The sum of a function and its derivatives, until they depend on nothing any more.
+template <class F>
+Tensors derivatives(F&& f, const at::Tensor& x, int order) {
+  Tensors all{f(x).sum()};
+  for (int i = 0; i < order && all.back().requires_grad(); ++i) {
+    all.push_back(grad({all.back().sum()}, {x}, {}, /*retain_graph=*/true,
+                       /*create_graph=*/true, /*allow_unused=*/true)[0]);
+    if (!all.back().defined()) break;
+  }
+  return all;
+}
+
+template <class F>
+void expect_derivatives(const F& f, int order = 4, at::IntArrayRef sizes = {5}) {
+  auto compiled = compile(f, {.fullgraph = true});
+  for (int call = 0; call < 3; ++call) {
+    const at::Tensor x = leaf(sizes);
+    expect_same(derivatives(f, x, order), derivatives(compiled, x, order));
+  }
+  EXPECT_EQ(compiled.stats().eager_calls, 0u);
+}
+
+struct Cube : torch::autograd::Function<Cube> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
+    context->save_for_backward({x});
+    return x * x * x;
+  }
+  static Tensors backward(AutogradContext* context, const Tensors& gradients) {
+    const at::Tensor x = context->get_saved_variables()[0];
+    return {gradients[0] * 3 * x * x};
+  }
+};
+
+/// A custom function whose backward is one, whose backward says something else than its forward.
+struct SineSlope : torch::autograd::Function<SineSlope> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& gradient,
+                            const at::Tensor& x) {
+    context->save_for_backward({gradient, x});
+    return gradient * x.cos();
+  }
+  static Tensors backward(AutogradContext* context, const Tensors& gradients) {
+    const Tensors saved = context->get_saved_variables();
+    return {gradients[0] * saved[1].cos(), gradients[0] * saved[0] * saved[1].sin() * -2};
+  }
+};
+
+struct Sine : torch::autograd::Function<Sine> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
+    context->save_for_backward({x});
+    return x.sin();
+  }
+  static Tensors backward(AutogradContext* context, const Tensors& gradients) {
+    return {SineSlope::apply(gradients[0], context->get_saved_variables()[0])};
+  }
+};
+
+/// A custom function that is differentiable once.
+struct Once : torch::autograd::Function<Once> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
+    context->save_for_backward({x});
+    return x.exp();
+  }
+  static Tensors backward(AutogradContext* context, const Tensors& gradients) {
+    const at::NoGradGuard no_grad;
+    return {gradients[0] * context->get_saved_variables()[0].exp()};
+  }
+};
+
+TEST(KeptGradient, CustomFunctions) {
+  expect_derivatives([](const at::Tensor& x) { return Cube::apply(x); });
+  expect_derivatives([](const at::Tensor& x) { return Cube::apply(x.sin()) * x; });
+  const at::Tensor weight = leaf({5});
+  expect_derivatives([&](const at::Tensor& x) { return Cube::apply(x * weight).tanh(); });
+}
+
+TEST(KeptGradient, CustomFunctionsInTheBackwardOfOthers) {
+  expect_derivatives([](const at::Tensor& x) { return Sine::apply(x); });
+  expect_derivatives([](const at::Tensor& x) { return Sine::apply(Cube::apply(x).tanh()) * x; });
+}
+
+TEST(KeptGradient, OnceDifferentiable) {
+  expect_derivatives([](const at::Tensor& x) { return Once::apply(x); });
+  expect_derivatives([](const at::Tensor& x) { return Once::apply(x * x) * x.sin(); });
+}
+
+TEST(KeptGradient, Hooks) {
+  expect_derivatives([](const at::Tensor& x) {
+    const at::Tensor y = x.exp();
+    y.register_hook([](const at::Tensor& gradient) { return gradient * gradient; });
+    return y * x;
+  });
+}
+
+TEST(KeptGradient, WritesThatAutogradDoesNotSee) {
+  // cosine_similarity writes to its norms under no_grad, which leaves them their history.
+  expect_derivatives([](const at::Tensor& x) { return at::cosine_similarity(x, x.sin(), 0); });
+  expect_derivatives([](const at::Tensor& x) {
+    at::Tensor y = x.sin();
+    {
+      const at::NoGradGuard no_grad;
+      y.mul_(2);
+    }
+    return y.exp() * x;
+  });
+}
+
+TEST(KeptGradient, WritesToIntermediatesAndArguments) {
+  expect_derivatives([](const at::Tensor& x) {
+    at::Tensor y = x.sin();
+    y.mul_(x);
+    return Cube::apply(y).mul_(x.cos());
+  });
+  const auto f = [](at::Tensor x) {
+    x.mul_(x.detach().cos());
+    return Cube::apply(x);
+  };
+  auto compiled = compile(f, {.fullgraph = true});
+  const at::Tensor x = leaf({5});
+  const auto second = [&](auto& function) {
+    return derivatives([&](const at::Tensor& start) { return function(start * 2); }, x, 3);
+  };
+  for (int call = 0; call < 3; ++call) expect_same(second(f), second(compiled));
+}
+
+TEST(KeptGradient, SomeOutputsAndSomeInputs) {
+  const auto f = [](const at::Tensor& x, const at::Tensor& w) {
+    return Tensors{Cube::apply(x) * w * w, Cube::apply(x * w), w.exp()};
+  };
+  auto compiled = compile(f, {.fullgraph = true});
+  const at::Tensor x = leaf({3}), w = leaf({3});
+  const auto third = [&](auto& function, size_t output, const at::Tensor& by) {
+    const at::Tensor result = function(x, w)[output];
+    const at::Tensor first = grad({result.sum()}, {by}, {}, true, true)[0];
+    Tensors all = grad({first.sum()}, {x, w}, {}, true, true, /*allow_unused=*/true);
+    if (!all[1].defined()) return all;
+    const Tensors more = grad({all[1].square().sum()}, {x, w}, {}, true, true, true);
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  for (int call = 0; call < 2; ++call) {
+    for (size_t output = 0; output < 2; ++output) {
+      expect_same(third(f, output, x), third(compiled, output, x));
+      expect_same(third(f, output, w), third(compiled, output, w));
+    }
+    expect_same(third(f, 2, w), third(compiled, 2, w));
+  }
+}
+
+TEST(KeptGradient, OfTangents) {
+  const auto f = [](const at::Tensor& x) { return Cube::apply(x.sin()); };
+  auto compiled = compile(f, {.fullgraph = true});
+  const at::Tensor x = leaf({4, 3}), expanded = leaf({3});
+  const auto mixed = [&](auto& function, const at::Tensor& tangent) {
+    const at::Tensor first = grad({function(x)}, {x}, {tangent}, true, true)[0];
+    return grad({first.square().sum()}, {x, tangent}, {}, true, true);
+  };
+  const at::Tensor tangent = leaf({4, 3});
+  expect_same(mixed(f, tangent), mixed(compiled, tangent));
+  const at::Tensor rows = expanded.expand({4, 3});
+  expect_same(mixed(f, rows), mixed(compiled, rows));
+  const at::Tensor columns = leaf({3, 4}).t();
+  expect_same(mixed(f, columns), mixed(compiled, columns));
+}
+
+TEST(KeptGradient, GradientPenaltyByParameters) {
+  torch::manual_seed(3);
+  auto net =
+      torch::nn::Sequential(torch::nn::Linear(3, 8), torch::nn::Tanh(), torch::nn::Linear(8, 1));
+  const auto f = [&](const at::Tensor& x) { return Cube::apply(net->forward(x)); };
+  auto compiled = compile(f, {.fullgraph = true});
+  const auto penalty = [&](auto& function, const at::Tensor& x) {
+    net->zero_grad();
+    const at::Tensor y = function(x);
+    const at::Tensor slope = grad({y}, {x}, {at::ones_like(y)}, true, true)[0];
+    (slope.norm(2, 1) - 1).square().mean().backward();
+    Tensors grads{slope.detach()};
+    for (const at::Tensor& parameter : net->parameters())
+      grads.push_back(parameter.grad().defined() ? parameter.grad().clone() : at::Tensor());
+    return grads;
+  };
+  for (int call = 0; call < 3; ++call) {
+    const at::Tensor x = leaf({5, 3});
+    expect_same(penalty(f, x), penalty(compiled, x));
+  }
+}
+
+TEST(KeptGradient, ResidualOfADifferentialEquation) {
+  torch::manual_seed(4);
+  auto net =
+      torch::nn::Sequential(torch::nn::Linear(2, 8), torch::nn::Tanh(), torch::nn::Linear(8, 1));
+  const auto f = [&](const at::Tensor& x, const at::Tensor& t) {
+    return Sine::apply(net->forward(at::cat({x, t}, 1)));
+  };
+  auto compiled = compile(f, {.fullgraph = true});
+  const auto residual = [&](auto& function, const at::Tensor& x, const at::Tensor& t) {
+    net->zero_grad();
+    const at::Tensor u = function(x, t);
+    const Tensors first = grad({u.sum()}, {x, t}, {}, true, true);
+    const at::Tensor second = grad({first[0].sum()}, {x}, {}, true, true)[0];
+    (first[1] - second).square().mean().backward();
+    Tensors grads{first[0].detach(), first[1].detach(), second.detach()};
+    for (const at::Tensor& parameter : net->parameters())
+      grads.push_back(parameter.grad().defined() ? parameter.grad().clone() : at::Tensor());
+    return grads;
+  };
+  for (int call = 0; call < 3; ++call) {
+    const at::Tensor x = leaf({6, 1}), t = leaf({6, 1});
+    const Tensors eager = residual(f, x, t), actual = residual(compiled, x, t);
+    ASSERT_EQ(eager.size(), actual.size());
+    for (size_t i = 0; i < eager.size(); ++i) {
+      // Eager adds up what the terms give to each layer, the compiled function at its end.
+      const bool is_exact = i < 3;
+      EXPECT_TRUE(is_exact ? at::equal(eager[i], actual[i])
+                           : at::allclose(eager[i], actual[i], 1e-5, 1e-6))
+          << i;
+    }
+  }
+}
+
+TEST(KeptGradient, ForcesOfAnEnergy) {
+  torch::manual_seed(5);
+  const at::Tensor strength = leaf({4}), length = leaf({1});
+  const auto energy = [&](const at::Tensor& positions) {
+    const at::Tensor distances = (positions.unsqueeze(0) - positions.unsqueeze(1)).square().sum(-1);
+    distances.register_hook([](const at::Tensor& gradient) { return gradient.clamp(-10, 10); });
+    return (Cube::apply(distances.add(1).rsqrt() * length) * strength).sum();
+  };
+  auto compiled = compile(energy, {.fullgraph = true});
+  const auto fit = [&](auto& function, const at::Tensor& positions) {
+    const at::Tensor forces = grad({function(positions)}, {positions}, {}, true, true)[0].neg();
+    Tensors grads = grad({forces.square().sum()}, {strength, length, positions});
+    grads.push_back(forces.detach());
+    return grads;
+  };
+  for (int call = 0; call < 3; ++call) {
+    const at::Tensor positions = leaf({4, 3});
+    expect_same(fit(energy, positions), fit(compiled, positions));
+  }
+}
+
+/// Names a tensor in its backward only.
+struct Scaled : torch::autograd::Function<Scaled> {
+  static inline at::Tensor scale;
+  static at::Tensor forward(AutogradContext*, const at::Tensor& x) { return x.clone(); }
+  static Tensors backward(AutogradContext*, const Tensors& gradients) {
+    return {gradients[0] * scale * scale};
+  }
+};
+
+TEST(KeptGradient, ByTensorsThatOnlyTheBackwardNames) {
+  Scaled::scale = leaf({3});
+  const auto f = [](const at::Tensor& x) { return Scaled::apply(x.sin()); };
+  auto compiled = compile(f, {.fullgraph = true});
+  const at::Tensor x = leaf({3});
+  const auto second = [&](auto& function) {
+    const at::Tensor first = grad({function(x).sum()}, {x}, {}, true, true)[0];
+    return grad({first.square().sum()}, {x, Scaled::scale}, {}, true, true);
+  };
+  for (int call = 0; call < 3; ++call) {
+    expect_same(second(f), second(compiled));
+    const at::NoGradGuard no_grad;
+    Scaled::scale.add_(1);
+  }
+  Scaled::scale.reset();
+}
+
+TEST(KeptGradient, TakesRandomNumbersFromTheFirstRun) {
+  const auto f = [](const at::Tensor& x) {
+    return Cube::apply(torch::dropout(x.exp(), 0.5, true)) * torch::dropout(x.detach(), 0.5, true);
+  };
+  auto compiled = compile(f, {.fullgraph = true});
+  for (int call = 0; call < 3; ++call) {
+    const at::Tensor x = leaf({16});
+    torch::manual_seed(call);
+    const Tensors expected = derivatives(f, x, 3);
+    torch::manual_seed(call);
+    expect_same(expected, derivatives(compiled, x, 3));
+  }
+}
+
+TEST(KeptGradient, ReleasesWhatItHoldsAsEagerDoes) {
+  auto compiled = compile([](const at::Tensor& x) { return Cube::apply(x.sin()); });
+  const at::Tensor x = leaf({3});
+  const at::Tensor y = compiled(x).sum();
+  // The graph of the derivative has to work though that of the function is released.
+  const at::Tensor first = grad({y}, {x}, {}, /*retain_graph=*/false, /*create_graph=*/true)[0];
+  const at::Tensor slope = first.sum();
+  EXPECT_NO_THROW(grad({slope}, {x}));
+  EXPECT_THROW(grad({slope}, {x}), c10::Error);
+  EXPECT_THROW(grad({y}, {x}), c10::Error);
+}
+
+TEST(KeptGradient, NoticesWritesToWhatItNeeds) {
+  auto compiled = compile([](const at::Tensor& x) { return Cube::apply(x); });
+  const at::Tensor start = leaf({3});
+  const at::Tensor x = start * 2;
+  const at::Tensor first = grad({compiled(x).sum()}, {x}, {}, true, true)[0];
+  {
+    const at::NoGradGuard no_grad;
+    x.add_(1);
+  }
+  EXPECT_THROW(grad({first.sum()}, {start}), c10::Error);
+}
+
+TEST(KeptGradient, KeepsNoArguments) {
+  auto compiled = compile([](const at::Tensor& x) { return Cube::apply(x.sin()).sum(); });
+  at::Tensor x = leaf({3});
+  grad({compiled(x)}, {x}, {}, true, true);
+  const c10::weak_intrusive_ptr<c10::TensorImpl> watched(x.getIntrusivePtr());
+  x.reset();
+  EXPECT_TRUE(watched.expired());
+}
+
+TEST(KeptGradient, FindsReplacedParameters) {
+  at::Tensor weight = leaf({3});
+  const auto f = [&](const at::Tensor& x) { return Cube::apply(x * weight); };
+  auto compiled = compile(f, {.fullgraph = true});
+  const at::Tensor x = leaf({3});
+  for (int call = 0; call < 4; ++call) {
+    expect_same(derivatives(f, x, 2), derivatives(compiled, x, 2));
+    if (call % 2 == 1) weight = leaf({3});
+  }
+}
+
+/// Writes to what it saved, so that it gives something else each time.
+struct Doubling : torch::autograd::Function<Doubling> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
+    const at::Tensor factor = x.detach().cos();
+    context->saved_data["factor"] = factor;
+    return x * factor;
+  }
+  static Tensors backward(AutogradContext* context, const Tensors& gradients) {
+    return {gradients[0] * context->saved_data["factor"].toTensor().mul_(2)};
+  }
+};
+
+TEST(KeptGradient, ABackwardThatChangesWhatItSavedIsRefused) {
+  auto compiled = compile([](const at::Tensor& x) { return Doubling::apply(x.sin()).sum(); });
+  const at::Tensor x = leaf({3});
+  const at::Tensor y = compiled(x);
+  for (int i = 0; i < 2; ++i) EXPECT_THROW(grad({y}, {x}, {}, true, true), Unsupported);
+}
+
+TEST(KeptGradient, AHookThatComesLaterIsRefused) {
+  at::Tensor weight = leaf({3});
+  auto compiled = compile([&](const at::Tensor& x) { return Cube::apply(x * weight).sum(); });
+  const at::Tensor x = leaf({3});
+  const at::Tensor y = compiled(x);
+  weight.register_hook([](const at::Tensor& gradient) { return gradient * 2; });
+  EXPECT_THROW(grad({y}, {x}, {}, true, true), Unsupported);
+}
+
+TEST(KeptGradient, AFunctionThatTakesOtherTensorsIsRefused) {
+  int runs = 0;
+  const Tensors weights = {at::full({3}, 2.), at::full({3}, 5.)};
+  auto compiled =
+      compile([&](const at::Tensor& x) { return Cube::apply(x) * weights[runs++ % 2]; });
+  const at::Tensor x = leaf({3});
+  const at::Tensor y = compiled(x).sum();
+  EXPECT_TRUE(at::allclose(grad({y}, {x}, {}, true)[0], 6 * x * x));
+  EXPECT_THROW(grad({y}, {x}, {}, true, true), Unsupported);
+}
+
+TEST(KeptGradient, AFunctionThatChangesIsRefused) {
+  int runs = 0;
+  auto compiled = compile(
+      [&](const at::Tensor& x) { return ++runs % 2 == 1 ? Cube::apply(x) : Cube::apply(x.sin()); });
+  const at::Tensor x = leaf({3});
+  const at::Tensor y = compiled(x).sum();
+  EXPECT_TRUE(at::equal(grad({y}, {x}, {}, true)[0], 3 * x * x));
+  EXPECT_THROW(grad({y}, {x}, {}, true, true), Unsupported);
+}
+
+}  // namespace
+}  // namespace ahead
