@@ -32,6 +32,20 @@ int main() {
     check(same, "the walker gives eager's loss and gradients");
   }
 
+  // What a function writes to its arguments, its graph may write by itself.
+  auto count = [](const std::vector<Tensor>& in) {
+    in[0].add_(in[1]);
+    return std::vector<Tensor>{in[0] * 2};
+  };
+  auto counting = ahead::compile(count, {.backend = "walk", .fullgraph = true});
+  Tensor total = torch::zeros({4}), expected_total = torch::zeros({4});
+  for (int call = 0; call < 2; ++call) {
+    const Tensor step = torch::randn({4});
+    const Tensor doubled = counting(std::vector<Tensor>{total, step})[0];
+    const bool same = doubled.equal(count({expected_total, step})[0]);
+    check(same && total.equal(expected_total), "the walker writes to arguments");
+  }
+
   // Or without a name, each graph with a compiler of its own; empty ones interpret.
   auto product = [](const std::vector<Tensor>& in) {
     return std::vector<Tensor>{in[0].sin() * in[1]};

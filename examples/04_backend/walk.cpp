@@ -35,8 +35,12 @@ c10::IValue evaluate(const Argument& argument, const c10::Type& type, const Valu
 void run_node(const Node& node, Values& values) {
   TORCH_CHECK(node.op().in_dispatcher(), "walk: there are no sub-graphs here.");
   torch::jit::Stack stack;
+  Values written;  // a copy_ to an argument of the program has its new contents as a result
   for (size_t i = 0; i < node.args().size(); ++i) {
-    stack.push_back(evaluate(node.args()[i], *node.op().schema().arguments()[i].type(), values));
+    const c10::Argument& declared = node.op().schema().arguments()[i];
+    stack.push_back(evaluate(node.args()[i], *declared.type(), values));
+    const c10::AliasInfo* aliases = declared.alias_info();
+    if (aliases != nullptr && aliases->isWrite()) written.push_back(stack.back().toTensor());
   }
   node.op().handle().callBoxed(stack);
   Values returned;
@@ -47,7 +51,8 @@ void run_node(const Node& node, Values& values) {
       returned.push_back(value.isTensor() ? value.toTensor() : Tensor());
     }
   }
-  TORCH_CHECK(returned.size() == node.results().size(), node.op().name(), ": writes to arguments");
+  returned.insert(returned.end(), written.begin(), written.end());
+  TORCH_CHECK(returned.size() == node.results().size(), node.op().name(), ": other results");
   for (size_t i = 0; i < returned.size(); ++i) {
     if (const Value* result = node.results()[i]) values[result->id()] = returned[i];
   }
