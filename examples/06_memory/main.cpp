@@ -1,5 +1,5 @@
 // Chooses what the forward saves for the backward: everything, as eager does, or less, computing
-// the rest again.
+// the rest again. Checkpoints say so in the program itself, compiled or not.
 
 #include <ahead/ahead.h>
 
@@ -35,22 +35,27 @@ ahead::PartitionedGraphs save_expensive(const ahead::JointGraph& joint) {
   return ahead::partition_default(tagged);
 }
 
+/// A few layers, one after the other.
+using Layers = std::vector<torch::nn::Linear>;
+
+/// Each layer keeps its input and nothing else, if it is checkpointed.
+Tensor run_layers(const Layers& layers, Tensor x, bool with_checkpoints) {
+  const auto layer = [](torch::nn::Linear linear, const Tensor& in) {
+    return in + torch::gelu(torch::layer_norm(linear(in), {in.size(-1)}));
+  };
+  const auto policy = ahead::CheckpointPolicy::recompute_everything();
+  for (const torch::nn::Linear& linear : layers) {
+    const auto call = [layer, linear](const Tensor& in) { return layer(linear, in); };
+    x = with_checkpoints ? ahead::checkpoint(policy, call, x) : call(x);
+  }
+  return x;
+}
+
 struct Step {
   Tensor loss;
   std::vector<Tensor> gradients;
   int64_t peak = 0;
 };
-
-/// A training step without the update, and the memory it needs beyond the parameters.
-template <class Loss>
-Step measure(Loss& loss, const models::Workload& gpt, models::MemoryCounter& memory) {
-  Step step;
-  step.peak = memory.peak([&] {
-    step.loss = loss(gpt.inputs)[0];
-    step.gradients = torch::autograd::grad({step.loss}, gpt.parameters);
-  });
-  return step;
-}
 
 bool equal(const Step& a, const Step& b) {
   bool same = a.loss.equal(b.loss);
@@ -63,6 +68,52 @@ bool equal(const Step& a, const Step& b) {
 void report(const std::string& name, int64_t saved, const Step& step) {
   std::printf("%-22s  %8.2f  %8.2f\n", name.c_str(), 1e-6 * static_cast<double>(saved),
               1e-6 * static_cast<double>(step.peak));
+}
+
+void report(const std::string& name, const Step& step) {
+  std::printf("%-22s  %8.2f\n", name.c_str(), 1e-6 * static_cast<double>(step.peak));
+}
+
+/// The same layers with and without checkpoints, uncompiled and compiled.
+void show_checkpoints(models::Checks& check, models::MemoryCounter& memory) {
+  Layers layers;
+  std::vector<Tensor> parameters;
+  for (int i = 0; i < 8; ++i) {
+    layers.emplace_back(torch::nn::Linear(128, 128));
+    for (const Tensor& parameter : layers.back()->parameters()) parameters.push_back(parameter);
+  }
+  const Tensor x = at::randn({256, 128});
+  const auto measure_layers = [&](auto&& loss) {
+    Step step;
+    step.peak = memory.peak([&] {
+      step.loss = loss(x);
+      step.gradients = torch::autograd::grad({step.loss}, parameters);
+    });
+    return step;
+  };
+  const auto plain = [&](const Tensor& in) { return run_layers(layers, in, false).sum(); };
+  const auto checkpointed = [&](const Tensor& in) { return run_layers(layers, in, true).sum(); };
+  auto compiled = ahead::compile(checkpointed, {.fullgraph = true});
+  const Step eager = measure_layers(plain);
+  std::printf("\n%-22s  %8s\n", "MB", "peak");
+  report("eager", eager);
+  for (const auto& [name, step] : {std::pair("checkpoints", measure_layers(checkpointed)),
+                                   std::pair("checkpoints, compiled", measure_layers(compiled))}) {
+    report(name, step);
+    check(equal(step, eager) && step.peak < eager.peak,
+          std::string(name) + ": eager's loss and gradients, with less memory");
+  }
+}
+
+/// A training step without the update, and the memory it needs beyond the parameters.
+template <class Loss>
+Step measure(Loss& loss, const models::Workload& gpt, models::MemoryCounter& memory) {
+  Step step;
+  step.peak = memory.peak([&] {
+    step.loss = loss(gpt.inputs)[0];
+    step.gradients = torch::autograd::grad({step.loss}, gpt.parameters);
+  });
+  return step;
 }
 
 }  // namespace
@@ -107,5 +158,7 @@ int main() {
           "the same, saving no more than before");
     before = bytes;
   }
+
+  show_checkpoints(check, memory);
   return check.exit_code();
 }
