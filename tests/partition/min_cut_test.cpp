@@ -161,6 +161,33 @@ graph(%x: f32[8, 8] Primal 0 requires_grad, %w: f32[8, 8] Captured 0, %t: f32[] 
             (Names{"aten.mm", "aten.sum", "aten.mul.Tensor", "aten.expand"}));
 }
 
+TEST(MinCut, HonoursPreferences) {
+  const auto joint = [](const std::string& tag) {
+    return parse_joint(R"(
+graph(%x: f32[8, 8] Primal 0 requires_grad, %w: f32[8, 8] Captured 0, %t: f32[8, 8] Tangent 0):
+  %a: f32[8, 8] = aten.mm(%x, %w) )" +
+                       tag + R"(
+  %b: f32[8, 8] = aten.sin(%a) )" +
+                       tag + R"(
+  %y: f32[8, 8] = aten.mul.Tensor(%b, %x)
+  %g: f32[8, 8] = aten.mul.Tensor(%t, %b) !backward
+  %h: f32[8, 8] = aten.mul.Tensor(%g, %x) !backward
+  return (%y Output 0 requires_grad, %h GradOf 0)
+)");
+  };
+  const Names saved{"aten.mul.Tensor", "aten.mul.Tensor"};
+  const Names recomputed{"aten.mm", "aten.sin", "aten.mul.Tensor", "aten.mul.Tensor"};
+  const auto prefer_save = joint("!prefer_save"), prefer_recompute = joint("!prefer_recompute");
+  EXPECT_EQ(operators(partition_min_cut(prefer_save).backward), saved);
+  EXPECT_EQ(operators(partition_default(prefer_save).backward), saved);
+  EXPECT_EQ(operators(partition_min_cut(prefer_save, {.memory_budget = 0}).backward), recomputed);
+  EXPECT_EQ(operators(partition_min_cut(prefer_recompute).backward), recomputed);
+  EXPECT_EQ(operators(partition_default(prefer_recompute).backward), recomputed);
+  EXPECT_NE(partition_min_cut(prefer_recompute).explain().find("tagged prefer_recompute"),
+            std::string::npos);
+  EXPECT_NE(partition_min_cut(prefer_save).explain().find("tagged prefer_save"), std::string::npos);
+}
+
 TEST(MinCut, ComputesAMaskInTheForwardWhereThatIsSmaller) {
   const auto halves = expect_cut(parse_joint(R"(
 graph(%x: f32[8, 8] Primal 0 requires_grad, %w: f32[8, 8] Captured 0, %t: f32[8, 8] Tangent 0):
