@@ -1,4 +1,6 @@
 #include "conformance/aot_support.h"
+#include "ir/copy.h"
+#include "support/halves.h"
 
 namespace ahead::conformance {
 namespace {
@@ -166,6 +168,48 @@ TEST(AotPartitioners, test_rmsnorm) {
         return {in[1] * (in[0] * at::rsqrt(variance + 1e-6))};
       },
       {at::randn({4, 32}), at::randn({32})});
+}
+
+/// A backward graph as one that can be cut again: the first gradient is what the forward gives.
+JointGraph cut_again(const Graph& backward) {
+  JointGraph joint;
+  std::vector<Value*> operands;
+  for (const Graph::Input& input : backward.inputs()) {
+    const auto position = static_cast<int32_t>(operands.size());
+    operands.push_back(joint.add_input({Slot::Kind::Primal, position}, input.value->meta));
+  }
+  const std::vector<Value*> gradients = inline_graph(joint, backward, operands);
+  joint.add_output(gradients[0], {Slot::Kind::Output, 0});
+  for (size_t i = 1; i < gradients.size(); ++i) {
+    joint.add_output(gradients[i], {Slot::Kind::GradOf, static_cast<int32_t>(i)});
+  }
+  return joint;
+}
+
+TEST(AotPartitioners, test_extract_fwd_bwd_modules_omit_aot_autograd_runtime) {
+  const JointGraph joint =
+      trace_joint([](const at::Tensor& x, const at::Tensor& weight,
+                     const at::Tensor& bias) { return at::linear(x, weight, bias).relu(); },
+                  leaf({4, 3}), leaf({5, 3}), leaf({5}));
+  const Graph backward = partition_default(joint).backward;
+  ASSERT_EQ(output_slots(backward), "GradOf 0, GradOf 1, GradOf 2");
+  const JointGraph whole = cut_again(backward);
+  whole.verify();
+  Tensors args;
+  for (const Graph::Input& input : backward.inputs()) {
+    const TensorMeta& meta = input.value->meta;
+    args.push_back(at::empty_strided(meta.sizes, meta.strides).normal_());
+  }
+  EXPECT_EQ(results_difference(backward, whole, args), "");
+  for (const PartitionedGraphs& graphs : {partition_default(whole), partition_min_cut(whole)}) {
+    EXPECT_EQ(halves_problem(whole, graphs, args), "");
+    for (const Graph* half : {&graphs.forward, &graphs.backward}) {
+      EXPECT_EQ(count(*half, "aten.mm"), 1u);
+      for (const Graph::Input& input : half->inputs()) {
+        EXPECT_NE(input.slot.kind, Slot::Kind::Tangent);
+      }
+    }
+  }
 }
 
 }  // namespace
