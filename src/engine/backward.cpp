@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/node_calls.h"
+
 namespace ahead::engine {
 namespace {
 
@@ -244,6 +246,7 @@ bool Backward::collect_saved(Step& step) {
 bool Backward::collect_constants(Node& node) {
   NodeCall current(0, node.getptr());
   CompiledNodeArgs args(call_, current);
+  const auto lock = lock_node(node);
   try {
     node.compiled_args(args);
   } catch (const std::exception&) {

@@ -299,6 +299,7 @@ class PartTracer {
     state_.sym_sizes_index = is_lifted() ? s.first_size_input : 0;
     backward_.call().lifted_ivalue_args.next = s.first_number;
     const NodeCall node_call(static_cast<uint32_t>(current_), s.node->getptr());
+    const auto lock = lock_node(*s.node);
     SwapSavedVariables saved(backward_.call(), state_, nobody(), node_call);
     NodeCalls::clear_problem();
     variable_list outputs = s.node->apply_with_saved(inputs, saved);
