@@ -39,11 +39,6 @@ struct InputKey {
   uint64_t dims_and_flags;
 };
 
-bool has_hooks(Node& node) {
-  return !node.tensor_pre_hooks().empty() || !node.pre_hooks().empty() ||
-         !node.post_hooks().empty() || !node.retains_grad_hooks().empty();
-}
-
 bool is_accumulator(const Node& node) {
   return typeid(node) == typeid(torch::autograd::AccumulateGrad);
 }
@@ -69,6 +64,12 @@ bool is_on_other_stream(const InputMetadata& metadata) {
 }
 
 }  // namespace
+
+bool has_hooks(Node& node) {
+  return !node.tensor_pre_hooks().empty() || !node.pre_hooks().empty() ||
+         !node.post_hooks().empty() || !node.retains_grad_hooks().empty() ||
+         node.tensor_post_acc_grad_hooks() != nullptr;
+}
 
 void Backward::Found::clear() {
   steps.clear();
@@ -199,8 +200,7 @@ Step::Kind Backward::kind_of(const Known& known) {
   Node& node = *known.node;
   if (has_hooks(node)) return Step::Kind::Eager;
   if (!known.is_needed) return Step::Kind::Result;
-  if (!is_accumulator(node)) return Step::Kind::Traced;
-  return node.tensor_post_acc_grad_hooks() == nullptr ? Step::Kind::Accumulate : Step::Kind::Eager;
+  return is_accumulator(node) ? Step::Kind::Accumulate : Step::Kind::Traced;
 }
 
 void Backward::add_step(const Known& known) {

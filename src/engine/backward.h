@@ -15,6 +15,9 @@ namespace ahead::engine {
 /// Where the gradient that a node sends along an edge goes, if nobody asks for it.
 constexpr int32_t kNowhere = -1;
 
+/// Whether user code is to be called before or after the node.
+bool has_hooks(torch::autograd::Node& node);
+
 /// One backward as it was found: the nodes in the order in which eager would run them, the tensors
 /// they hold, and what tells it from backwards for which other graphs are needed.
 class Backward {

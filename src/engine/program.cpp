@@ -107,6 +107,16 @@ bool is_read(const at::Tensor& grad, const Part& part, const Gradients& gradient
   return false;
 }
 
+/// Whether hooks of earlier nodes gave some to these. There are none before the first part, which
+/// comes after the roots.
+bool has_new_hooks(const Part& part, const Backward& backward) {
+  if (part.begin == 1) return false;
+  for (size_t i = part.begin; i < part.end; ++i) {
+    if (has_hooks(*backward.steps()[i].node)) return true;
+  }
+  return false;
+}
+
 /// Eager looks at saved tensors when it reaches their node, and notices what hooks wrote to them.
 /// Graphs read them at once. So where something was or will be written, the nodes run one by one.
 bool is_unwritten(const Part& part, const Gradients& gradients, const Backward& backward) {
@@ -172,7 +182,8 @@ std::vector<at::Tensor> Program::run(Backward& backward, const std::vector<int64
     const Part* part = is_traced(i) ? find(i, run) : nullptr;
     if (part == nullptr && is_traced(i)) part = capture(i, run);
     const size_t end = part == nullptr ? i + 1 : part->end;
-    if (part != nullptr && is_unwritten(*part, gradients, backward)) {
+    if (part != nullptr && !has_new_hooks(*part, backward) &&
+        is_unwritten(*part, gradients, backward)) {
       run_part(*part, run);
     } else {
       for (size_t k = i; k < end; ++k) gradients.run_eagerly(backward.steps()[k]);

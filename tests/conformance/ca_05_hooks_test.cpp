@@ -1,51 +1,26 @@
 #include <gtest/gtest.h>
-#include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 #include <torch/torch.h>
 
 #include "ahead/compile.h"
 #include "ahead/compiled_autograd.h"
 #include "base/libtorch.h"
+#include "support/autograd_hooks.h"
 #include "support/engine_check.h"
 
 namespace ahead::conformance {
 namespace {
 
 using compiled_autograd::stats;
+using test::AccumulatedHook;
 using test::expect_as_eager;
 using test::grads_of;
 using test::leaf;
+using test::PostHook;
+using test::PreHook;
+using test::scaled;
 using torch::autograd::variable_list;
 using Tensors = std::vector<at::Tensor>;
-
-using OnGradients = std::function<variable_list(const variable_list&)>;
-
-struct Pre : torch::autograd::FunctionPreHook {
-  explicit Pre(OnGradients f) : f(std::move(f)) {}
-  variable_list operator()(const variable_list& grads) override { return f(grads); }
-  OnGradients f;
-};
-
-struct Post : torch::autograd::FunctionPostHook {
-  using Both = std::function<variable_list(const variable_list&, const variable_list&)>;
-  explicit Post(Both f) : f(std::move(f)) {}
-  variable_list operator()(const variable_list& outputs, const variable_list& inputs) override {
-    return f(outputs, inputs);
-  }
-  Both f;
-};
-
-struct AfterAccumulate : torch::autograd::PostAccumulateGradHook {
-  explicit AfterAccumulate(std::function<void(const at::Tensor&)> f) : f(std::move(f)) {}
-  void operator()(const at::Tensor& tensor) override { f(tensor); }
-  std::function<void(const at::Tensor&)> f;
-};
-
-variable_list scaled(const variable_list& grads, double factor) {
-  variable_list results;
-  for (const at::Tensor& g : grads) results.push_back(g.defined() ? g * factor : g);
-  return results;
-}
 
 torch::nn::Sequential net_of(int64_t layers) {
   torch::nn::Sequential net;
@@ -78,13 +53,13 @@ TEST(CaHooks, test_tensor_grad_hook1) {
 TEST(CaHooks, test_tensor_grad_hook2) {
   expect_one_capture([](torch::nn::Sequential&, at::Tensor& out) {
     out.grad_fn()->add_pre_hook(
-        std::make_unique<Pre>([](const variable_list& g) { return scaled(g, 2); }));
+        std::make_unique<PreHook>([](const variable_list& g) { return scaled(g, 2); }));
   });
 }
 
 TEST(CaHooks, test_tensor_grad_hook3) {
   expect_one_capture([](torch::nn::Sequential&, at::Tensor& out) {
-    out.grad_fn()->add_post_hook(std::make_unique<Post>(
+    out.grad_fn()->add_post_hook(std::make_unique<PostHook>(
         [](const variable_list& gi, const variable_list&) { return scaled(gi, 2); }));
   });
 }
@@ -116,9 +91,10 @@ Tensors with_accumulators(const std::function<void(const at::Tensor&, torch::aut
   return grads_of(*net);
 }
 
-std::unique_ptr<Post> changes_grad(const at::Tensor& p, std::function<void(at::Tensor&)> change) {
+std::unique_ptr<PostHook> changes_grad(const at::Tensor& p,
+                                       std::function<void(at::Tensor&)> change) {
   const c10::weak_intrusive_ptr<c10::TensorImpl> weak(p.getIntrusivePtr());
-  return std::make_unique<Post>([weak, change](const variable_list& gi, const variable_list&) {
+  return std::make_unique<PostHook>([weak, change](const variable_list& gi, const variable_list&) {
     at::NoGradGuard no_grad;
     at::Tensor tensor(weak.lock());
     change(tensor.mutable_grad());
@@ -138,12 +114,12 @@ TEST(CaHooks, test_reorder_post_hook2) {
   expect_as_eager([] {
     const at::Tensor x = leaf({4});
     const at::Tensor y = x.sin(), z = y.exp();
-    y.grad_fn()->add_post_hook(std::make_unique<Post>(
+    y.grad_fn()->add_post_hook(std::make_unique<PostHook>(
         [](const variable_list& gi, const variable_list& go) -> variable_list {
           return {gi[0] + go[0]};
         }));
-    z.grad_fn()->add_post_hook(
-        std::make_unique<Post>([](const variable_list& gi, const variable_list&) -> variable_list {
+    z.grad_fn()->add_post_hook(std::make_unique<PostHook>(
+        [](const variable_list& gi, const variable_list&) -> variable_list {
           return {gi[0] * 3};
         }));
     z.sum().backward();
@@ -155,8 +131,8 @@ TEST(CaHooks, test_reorder_post_hook3) {
   expect_as_eager([] {
     const at::Tensor x = leaf({1, 2, 5, 5}), w = leaf({2, 2, 3, 3}), b = leaf({2});
     const at::Tensor y = torch::conv2d(x, w, b);
-    y.grad_fn()->add_post_hook(
-        std::make_unique<Post>([](const variable_list& gi, const variable_list&) -> variable_list {
+    y.grad_fn()->add_post_hook(std::make_unique<PostHook>(
+        [](const variable_list& gi, const variable_list&) -> variable_list {
           return {gi[0], gi[1] * 2, gi[2]};
         }));
     y.sin().sum().backward();
@@ -169,9 +145,9 @@ TEST(CaHooks, test_reorder_all_bwd_hooks) {
     return with_accumulators([](const at::Tensor& p, torch::autograd::Node& node) {
       p.register_hook([](const at::Tensor& grad) { return grad - 2; });
       node.add_pre_hook(
-          std::make_unique<Pre>([](const variable_list& g) { return scaled(g, 0.2); }));
+          std::make_unique<PreHook>([](const variable_list& g) { return scaled(g, 0.2); }));
       torch::autograd::impl::set_post_acc_grad_hooks(
-          p, std::make_unique<AfterAccumulate>([](const at::Tensor& tensor) {
+          p, std::make_unique<AccumulatedHook>([](const at::Tensor& tensor) {
             at::NoGradGuard no_grad;
             tensor.mutable_grad().add_(3);
           }));
@@ -193,8 +169,8 @@ TEST(CaHooks, test_reorder_multi_pre_hooks) {
   expect_as_eager([] {
     return with_accumulators([](const at::Tensor&, torch::autograd::Node& node) {
       node.add_pre_hook(
-          std::make_unique<Pre>([](const variable_list& g) { return scaled(g, 0.2); }));
-      node.add_pre_hook(std::make_unique<Pre>(
+          std::make_unique<PreHook>([](const variable_list& g) { return scaled(g, 0.2); }));
+      node.add_pre_hook(std::make_unique<PreHook>(
           [](const variable_list& g) -> variable_list { return {g[0] - 1}; }));
     });
   });
@@ -494,7 +470,7 @@ TEST(CaCompileHooks, test_recompile) {
   const at::Tensor x = leaf({4});
   int calls = 0;
   torch::autograd::impl::set_post_acc_grad_hooks(
-      x, std::make_unique<AfterAccumulate>([&calls](const at::Tensor&) { ++calls; }));
+      x, std::make_unique<AccumulatedHook>([&calls](const at::Tensor&) { ++calls; }));
   for (int i = 0; i < 5; ++i) {
     x.mutable_grad().reset();
     x.sin().sum().backward();

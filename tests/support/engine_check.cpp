@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <typeinfo>
+
 namespace ahead::test {
 namespace {
 
@@ -29,13 +31,14 @@ void expect_same(const at::Tensor& got, const at::Tensor& expected) {
   EXPECT_TRUE(is_same) << got << "\nshould be\n" << expected;
 }
 
-std::string message_of(const BackwardProgram& program) {
+/// The type and the message.
+std::string error_of(const BackwardProgram& program) {
   try {
     run(program);
   } catch (const c10::Error& error) {
-    return error.msg();
+    return std::string(typeid(error).name()) + ": " + error.msg();
   } catch (const std::exception& error) {
-    return error.what();
+    return std::string(typeid(error).name()) + ": " + error.what();
   }
   return "no error";
 }
@@ -70,11 +73,11 @@ compiled_autograd::Stats expect_as_eager(const BackwardProgram& program, int run
 }
 
 void expect_error_as_eager(const BackwardProgram& program) {
-  const std::string expected = message_of(program);
+  const std::string expected = error_of(program);
   ASSERT_NE(expected, "no error");
   for (int i = 0; i < 2; ++i) {
     compiled_autograd::Enable on;
-    EXPECT_EQ(message_of(program), expected);
+    EXPECT_EQ(error_of(program), expected);
   }
 }
 

@@ -24,7 +24,7 @@ using BackwardProgram = std::function<std::vector<at::Tensor>()>;
 compiled_autograd::Stats expect_as_eager(const BackwardProgram& program, int runs = 3,
                                          compiled_autograd::Options options = {});
 
-/// The same for a program that throws: the messages must be the same.
+/// The same for a program that throws: types and messages must be the same.
 void expect_error_as_eager(const BackwardProgram& program);
 
 }  // namespace ahead::test
