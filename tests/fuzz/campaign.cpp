@@ -37,7 +37,7 @@ void on_crash(int signal) {
 /// A message without the parts that differ from program to program.
 std::string reason_of(const std::string& message) {
   std::string reason;
-  for (char c : message.substr(0, 120)) {
+  for (char c : message.substr(0, 200)) {
     if (std::isdigit(static_cast<unsigned char>(c)) == 0)
       reason += c;
     else if (reason.empty() || reason.back() != '#')
@@ -86,7 +86,7 @@ void Campaign::run(uint64_t seed) {
   current_seed = seed;
   const Program program = generate(seed, mode_.sharing);
   current_program = program.str();
-  const Verdict verdict = mode_.check(program);
+  const Verdict verdict = check(program);
   ++programs_;
   switch (verdict.kind) {
     case Verdict::Kind::Agrees:
@@ -96,7 +96,7 @@ void Campaign::run(uint64_t seed) {
       break;
     case Verdict::Kind::Unsupported:
       ++unsupported_;
-      ++reasons_[reason_of(verdict.what)];
+      ++reasons_.try_emplace(reason_of(verdict.what), Reason{0, seed}).first->second.count;
       break;
     case Verdict::Kind::Differs:
       ++differing_;
@@ -105,18 +105,37 @@ void Campaign::run(uint64_t seed) {
   }
 }
 
+Verdict Campaign::check(const Program& program) const {
+  try {
+    return mode_.check(program);
+  } catch (const std::exception& error) {
+    return {Verdict::Kind::Differs, "check throws", error.what(), ""};
+  }
+}
+
 void Campaign::report(const Program& program, const Verdict& verdict) {
   const Program minimal = shrink(program, [&](const Program& candidate) {
     current_program = candidate.str();
-    const Verdict again = mode_.check(candidate);
+    const Verdict again = check(candidate);
     return again.kind == Verdict::Kind::Differs && again.what == verdict.what;
   });
-  const Verdict final = mode_.check(minimal);
+  const Verdict final = check(minimal);
   if (!reported_.insert(signature(minimal, final)).second) return;
   ADD_FAILURE() << "AHEAD_FUZZ_SEED=" << program.seed << " differs: " << final.what << "\n"
                 << final.detail << "\n\n"
                 << minimal.str() << "\n"
                 << final.graph;
+}
+
+std::string Campaign::smallest_refused(uint64_t seed) const {
+  const Program program = generate(seed, mode_.sharing);
+  const Verdict verdict = check(program);
+  if (verdict.kind != Verdict::Kind::Unsupported) return "";
+  const Program minimal = shrink(program, [&](const Program& candidate) {
+    const Verdict again = check(candidate);
+    return again.kind == verdict.kind && reason_of(again.what) == reason_of(verdict.what);
+  });
+  return check(minimal).what + "\n\n" + minimal.str();
 }
 
 double Campaign::unsupported_share() const {
@@ -130,12 +149,15 @@ std::string Campaign::progress() const {
 }
 
 std::string Campaign::summary() const {
-  std::vector<std::pair<uint64_t, std::string>> sorted;
-  for (const auto& [reason, count] : reasons_) sorted.emplace_back(count, reason);
-  std::sort(sorted.rbegin(), sorted.rend());
+  std::vector<std::pair<std::string, Reason>> sorted(reasons_.begin(), reasons_.end());
+  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& left, const auto& right) {
+    return left.second.count > right.second.count;
+  });
   std::string text = progress() + "\n";
-  for (const auto& [count, reason] : sorted)
-    text += "  " + std::to_string(count) + "  " + reason + "\n";
+  for (const auto& [why, reason] : sorted) {
+    text += "  " + std::to_string(reason.count) + "  " + why + " (first: seed " +
+            std::to_string(reason.first_seed) + ")\n";
+  }
   return text;
 }
 

@@ -33,20 +33,31 @@ class Campaign {
   /// of the running test unless one with the same operations was before.
   void run(uint64_t seed);
 
+  /// Why the program of this seed is refused, and the smallest one that is refused for the same
+  /// reason; empty if it is not.
+  std::string smallest_refused(uint64_t seed) const;
+
   uint64_t programs() const { return programs_; }
   uint64_t differing() const { return differing_; }
   double unsupported_share() const;
   /// One line with the counts so far.
   std::string progress() const;
-  /// The counts and, by frequency, why programs were unsupported.
+  /// The counts and, by frequency, why programs were unsupported, with a seed for each reason.
   std::string summary() const;
 
  private:
+  /// Why programs were unsupported.
+  struct Reason {
+    uint64_t count, first_seed;
+  };
+
+  /// What came of it; an exception that escapes the check is a difference.
+  Verdict check(const Program& program) const;
   void report(const Program& program, const Verdict& verdict);
 
   const Mode mode_;
   uint64_t programs_ = 0, both_throw_ = 0, unsupported_ = 0, differing_ = 0;
-  std::map<std::string, uint64_t> reasons_;
+  std::map<std::string, Reason> reasons_;
   std::set<std::string> reported_;
 };
 

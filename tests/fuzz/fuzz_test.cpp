@@ -55,12 +55,17 @@ void run_for(Campaign& campaign, std::chrono::seconds duration) {
 void Fuzz::run(Campaign campaign, uint64_t default_programs, double largest_unsupported_share) {
   const uint64_t part = GetParam(), parts = 2;
   if (const auto seed = environment("AHEAD_FUZZ_SEED")) {
-    if (*seed % parts == part) campaign.run(*seed);
+    if (*seed % parts != part) return;
+    campaign.run(*seed);
+    std::cout << campaign.smallest_refused(*seed);
   } else if (const auto seconds = environment("AHEAD_FUZZ_SECONDS")) {
     run_for(campaign, std::chrono::seconds(*seconds / parts));
   } else {
+    const uint64_t first = environment("AHEAD_FUZZ_FIRST").value_or(0);
     const uint64_t count = environment("AHEAD_FUZZ_PROGRAMS").value_or(default_programs);
-    for (uint64_t seed = part; seed < count; seed += parts) campaign.run(seed);
+    for (uint64_t seed = first; seed < first + count; ++seed) {
+      if (seed % parts == part) campaign.run(seed);
+    }
     EXPECT_LT(campaign.unsupported_share(), largest_unsupported_share);
   }
   std::cout << campaign.summary();
