@@ -22,20 +22,26 @@ std::vector<int64_t> to_list(const TensorMeta::Dims& dims) {
 }  // namespace
 
 Value* add_layout_copy(Graph& graph, Value* value, const TensorMeta& layout, Node* before) {
+  TensorMeta meta = layout;
+  meta.offset = 0;
+  meta.requires_grad = false;
+  // clone closes gaps and keeps strides, and kernels may sum in another order where strides differ.
+  if (fill_of(meta) == Fill::Dense && value->meta.strides == meta.strides)
+    return Calls{graph, before}.add("aten.clone", {value, c10::IValue()}, meta);
+  return add_copy_into(graph, value, layout, before);
+}
+
+Value* add_copy_into(Graph& graph, Value* value, const TensorMeta& layout, Node* before) {
   const Calls calls{graph, before};
   const c10::IValue none;
   TensorMeta meta = layout;
   meta.offset = 0;
   meta.requires_grad = false;
-  const Fill fill = fill_of(meta);
-  if (fill == Fill::Overlaps) {
+  if (fill_of(meta) == Fill::Overlaps) {
     meta = TensorMeta::contiguous(meta.sizes, meta.dtype, meta.device);
     return calls.add("aten.clone", {value, static_cast<int64_t>(at::MemoryFormat::Contiguous)},
                      meta);
   }
-  // clone closes gaps and keeps strides, and kernels may sum in another order where strides differ.
-  if (fill == Fill::Dense && value->meta.strides == meta.strides)
-    return calls.add("aten.clone", {value, none}, meta);
   Value* empty = calls.add("aten.empty_strided",
                            {c10::IValue(to_list(meta.sizes)), c10::IValue(to_list(meta.strides)),
                             static_cast<int64_t>(meta.dtype), none, c10::IValue(meta.device), none},

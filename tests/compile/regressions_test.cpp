@@ -189,6 +189,27 @@ TEST(CompileRegressions, GradientsThatComeInExpanded) {
       {leaf({4, 3, 5}), leaf({3}), leaf({7, 15})});
 }
 
+TEST(CompileRegressions, TransposedGradientThatIsReachedByWhereItLies) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    return {in[0].as_strided({3, 2}, {2, 1}) * 1};
+  };
+  auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true});
+  const at::Tensor x = leaf({2, 3}), gradient = at::randn({2, 3}).t();
+  compiled(Tensors{x})[0].backward(gradient);
+  EXPECT_TRUE(at::equal(x.grad(), gradient.reshape({2, 3})));
+}
+
+TEST(CompileRegressions, ExpandedGradientsForKernelsThatReadTheirMemory) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        return {at::group_norm(in[0], 2, in[1]), at::group_norm(in[2], 2, in[1]),
+                at::_weight_norm(in[3], in[4], 0)};
+      },
+      {leaf({2, 4, 3}), leaf({4}),
+       at::randn({2, 4, 3, 3}).to(at::MemoryFormat::ChannelsLast).requires_grad_(), leaf({4, 3}),
+       leaf({4, 1})});
+}
+
 TEST(CompileRegressions, HookInAFunctionWithSeveralResults) {
   expect_compiled_like_eager(
       [](const Tensors& in) -> Tensors {
