@@ -55,7 +55,8 @@ class TangentRemover {
       has_dead |= state(value) == State::Dead;
     });
     const bool is_mixed = has_dead && (has_live || is_partly_dead_addition(node));
-    const bool is_dead = (has_dead && !is_mixed) || (!has_live && !is_reached(node));
+    const bool is_sum = is_mixed && is_sum_of_gradients(node);
+    const bool is_dead = (has_dead && !is_mixed) || (!has_live && !is_sum && !is_reached(node));
     const State result = is_dead ? State::Dead : has_live ? State::Live : State::Independent;
     for (Value* value : node.results()) {
       if (value != nullptr) state(value) = result;
@@ -82,6 +83,19 @@ class TangentRemover {
   bool is_partly_dead_addition(const Node& node) {
     return is_addition(node) && (state(node.args()[0].value()) != State::Dead ||
                                  state(node.args()[1].value()) != State::Dead);
+  }
+
+  /// The engine adds up the gradients that reach a tensor after it ran the last node that sends
+  /// one, which the sum seems to belong to: what it is added to comes from another node.
+  static bool is_sum_of_gradients(const Node& node) {
+    if (!is_addition(node)) return false;
+    for (const Argument& argument : {node.args()[0], node.args()[1]}) {
+      const Node* producer = argument.value()->producer();
+      if (producer != nullptr && producer->phase == Phase::Backward &&
+          producer->provenance != nullptr && producer->sequence != node.sequence)
+        return true;
+    }
+    return false;
   }
 
   /// The engine adds up the gradients that reach a tensor; there is nothing to add.

@@ -86,6 +86,20 @@ TEST(CompileRegressions, GradientOfZerosOfOneOfTwoResults) {
   EXPECT_TRUE(at::equal(x.grad(), at::zeros({3})));
 }
 
+TEST(CompileRegressions, GradientOfZerosBesideOneThatDoesNotComeIn) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    const at::Tensor y = at::fmod(in[0], 2);
+    in[1].eq_(in[0]);
+    return {y};
+  };
+  auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true});
+  const at::Tensor x = leaf({3}), written = at::randn({3});
+  compiled(Tensors{x, written});
+  written.sum().backward();
+  ASSERT_TRUE(x.grad().defined());
+  EXPECT_TRUE(at::equal(x.grad(), at::zeros({3})));
+}
+
 TEST(CompileRegressions, CapturedTensorThatIsOnlyReturned) {
   const at::Tensor captured = at::randn({2});
   expect_compiled_like_eager(
