@@ -86,7 +86,9 @@ void settle_history(const at::Tensor& traced) {
 bool is_restricted_view(const at::Tensor& traced) {
   if (!traced.requires_grad() || !traced.is_view()) return false;
   const auto* meta = torch::autograd::impl::get_view_autograd_meta(traced);
-  return meta->get_creation_meta() == torch::autograd::CreationMeta::MULTI_OUTPUT_NODE;
+  const auto creation = meta->get_creation_meta();
+  return creation == torch::autograd::CreationMeta::MULTI_OUTPUT_NODE ||
+         creation == torch::autograd::CreationMeta::NO_GRAD_MODE;
 }
 
 }  // namespace

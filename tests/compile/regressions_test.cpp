@@ -184,6 +184,26 @@ TEST(CompileRegressions, ViewOfAViewThatWasMadeWithoutGradMode) {
       {leaf({2, 2})});
 }
 
+TEST(CompileRegressions, ViewThatWasMadeWithoutGradientOfSomethingNew) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor y = in[0] * 2;
+        at::NoGradGuard no_grad;
+        return {y.squeeze(0)};
+      },
+      {leaf({1, 2})});
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        at::Tensor y = in[0] * 2;
+        {
+          at::NoGradGuard no_grad;
+          y = y.slice(0, 0, 1);
+        }
+        return {y.select(0, 0)};
+      },
+      {leaf({2, 2})});
+}
+
 TEST(CompileRegressions, ViewsOfADetachedTensorAfterAWrite) {
   expect_compiled_like_eager(
       [](const Tensors& in) -> Tensors {
