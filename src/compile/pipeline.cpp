@@ -1,10 +1,13 @@
 #include "compile/pipeline.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/equal.h>
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
 
 #include "ahead/errors.h"
 #include "ahead/passes.h"
@@ -321,6 +324,41 @@ class AutocastKeeper {
   const bool cache_before_ = at::autocast::is_autocast_cache_enabled();
 };
 
+/// The generator of random numbers as it is now. A graph draws from it but cannot seed it, so a
+/// function that does so cannot be compiled; its seeding is undone. Other threads may draw
+/// meanwhile, which a generator that was just seeded tells from seeding.
+class GeneratorKeeper {
+ public:
+  ~GeneratorKeeper() {
+    if (!is_seeded()) return;
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    generator.set_state(before_);
+  }
+
+  void check_unseeded() const {
+    if (!is_seeded()) return;
+    throw Unsupported("compile",
+                      "manual_seed: the function seeds the generator of random numbers. Do it "
+                      "outside.");
+  }
+
+ private:
+  static at::Tensor state_of(at::Generator generator) {
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    return generator.get_state();
+  }
+
+  bool is_seeded() const {
+    const at::Generator& generator = at::detail::getDefaultCPUGenerator();
+    const at::Tensor now = state_of(generator);
+    return !at::equal(now, before_) &&
+           at::equal(now, state_of(at::detail::createCPUGenerator(generator.current_seed())));
+  }
+
+  const at::Tensor before_ = state_of(at::detail::getDefaultCPUGenerator());
+};
+
 /// A captured function, the plan for calling it, and whether its arguments had to be merged.
 struct Captured {
   Capture capture;
@@ -338,6 +376,7 @@ Captured capture_function(const aot::FlatFunction& function,
   const runtime::RegionWatch::Pause unwatched;
   Captured result;
   const AutocastKeeper autocast;
+  const GeneratorKeeper generator;
   try {
     result.capture = tracing::capture(function, inputs, {}, joint);
     result.plan = plan_call(result.capture);
@@ -349,6 +388,7 @@ Captured capture_function(const aot::FlatFunction& function,
     merged.adapt(result.plan);
   }
   autocast.check_unchanged();
+  generator.check_unseeded();
   if (result.capture.grad_mode_after == at::GradMode::is_enabled())
     result.plan.grad_mode_after.reset();
   return result;
@@ -367,6 +407,7 @@ std::unique_ptr<tracing::KeptTrace> keep_trace(const Captured& captured,
   const runtime::KeeperScope::Pause unkept;
   const runtime::RegionWatch::Pause unwatched;
   const AutocastKeeper autocast;
+  const GeneratorKeeper generator;
   return tracing::KeptTrace::make(function, inputs, capture.graph);
 }
 

@@ -248,5 +248,37 @@ TEST(Compile, ModuleTrains) {
   EXPECT_TRUE(at::equal(eager->forward(x), compiled(x)));
 }
 
+TEST(Compile, AFunctionThatSeedsRunsEagerly) {
+  const auto f = [](const at::Tensor& x) {
+    torch::manual_seed(7);
+    return x * at::rand_like(x);
+  };
+  const at::Tensor x = at::randn({3});
+  auto compiled = compile(f);
+  for (int call = 0; call < 3; ++call) {
+    const at::Tensor expected = f(x), next = at::rand({3});
+    EXPECT_TRUE(at::equal(compiled(x), expected));
+    EXPECT_TRUE(at::equal(at::rand({3}), next));
+  }
+  EXPECT_EQ(compiled.stats().eager_calls, 3u);
+}
+
+TEST(Compile, ARefusedSeedIsUndone) {
+  auto compiled = compile(
+      [](const at::Tensor& x) {
+        torch::manual_seed(7);
+        return x * at::rand_like(x);
+      },
+      {.fullgraph = true});
+  torch::manual_seed(3);
+  at::rand({3});
+  EXPECT_THROW(compiled(at::randn({3})), Unsupported);
+  const at::Tensor drawn = at::rand({3});
+  torch::manual_seed(3);
+  at::rand({3});
+  at::randn({3});
+  EXPECT_TRUE(at::equal(at::rand({3}), drawn));
+}
+
 }  // namespace
 }  // namespace ahead
