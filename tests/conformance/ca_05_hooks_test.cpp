@@ -2,8 +2,10 @@
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 #include <torch/torch.h>
 
+#include "ahead/backend.h"
 #include "ahead/compile.h"
 #include "ahead/compiled_autograd.h"
+#include "ahead/interpret.h"
 #include "base/libtorch.h"
 #include "support/autograd_hooks.h"
 #include "support/engine_check.h"
@@ -374,6 +376,39 @@ TEST(CaCompileHooks, test_intermediary_hooks_same_on_aot_eager) {
   };
   program();
   expect_as_eager(program);
+}
+
+TEST(CaCompileHooks, test_intermediary_hooks_same_on_inductor) {
+  // Upstream's compiler stands for any backend that is not the reference one.
+  int calls = 0;
+  const std::string backend = "conformance.intermediary_hooks";
+  register_backend(backend, [&calls](const Graph& graph, const std::vector<TensorMeta>&) {
+    return [&calls, run = std::make_shared<Interpreter>(graph)](Tensors args) {
+      ++calls;
+      return (*run)(std::move(args));
+    };
+  });
+  auto tail =
+      compile([](const at::Tensor& y) { return (y.sin() * y).sum(); }, {.backend = backend});
+  const auto program = [&](const std::function<at::Tensor(const at::Tensor&)>& f) {
+    const at::Tensor x = leaf({4});
+    const at::Tensor y = x.exp();
+    for (double factor : {2.0, 5.0}) {
+      y.register_hook([factor](const at::Tensor& grad) { return grad * factor; });
+    }
+    f(y).backward();
+    return Tensors{x.grad()};
+  };
+  const auto with_compiled = [&] { return program([&](const at::Tensor& y) { return tail(y); }); };
+  with_compiled();
+  const auto counted = expect_as_eager(with_compiled, 3, {.backend = backend});
+  EXPECT_EQ(counted.captures, 1u);
+  // Two of the function before; then its forward, and each time one graph before the hooks.
+  EXPECT_EQ(calls, 2 + 2 + 3 * 2);
+  torch::manual_seed(123);
+  const Tensors eager = program([](const at::Tensor& y) { return (y.sin() * y).sum(); });
+  torch::manual_seed(123);
+  EXPECT_TRUE(at::equal(with_compiled()[0], eager[0]));
 }
 
 TEST(CaCompileHooks, test_input_hooks_same) {

@@ -23,6 +23,12 @@ std::string error_of(const std::function<void()>& action) {
   return "";
 }
 
+/// The same for what is compared with, which never goes through compiled autograd.
+std::string error_of_eager(const std::function<void()>& action) {
+  const compiled_autograd::Disable eager_engine;
+  return error_of(action);
+}
+
 /// One call and all that follows from it.
 struct Run {
   CallInputs inputs;
@@ -196,7 +202,7 @@ class Comparison {
   void compare_backward(size_t root, const std::string& when,
                         const std::function<void(const at::Tensor&)>& backward) {
     const at::Tensor eager = eager_.everything()[root], compiled = compiled_.everything()[root];
-    const std::string expected = error_of([&] { backward(eager); });
+    const std::string expected = error_of_eager([&] { backward(eager); });
     const std::string actual = error_of([&] { backward(compiled); });
     // What was written to may be another tensor than the one that was saved.
     const bool complains = expected.find("modified by an inplace operation") != std::string::npos;
@@ -248,7 +254,7 @@ class Comparison {
     for (size_t root : roots_) {
       Tensors expected, actual;
       bool is_unsupported = false;
-      const std::string error = error_of([&] { expected = second_gradients(eager_, root); });
+      const std::string error = error_of_eager([&] { expected = second_gradients(eager_, root); });
       const std::string compiled_error = error_of([&] {
         try {
           actual = second_gradients(compiled_, root);
@@ -300,7 +306,7 @@ class Comparison {
     for (size_t root : roots_) {
       Tensors expected, actual;
       const std::string error =
-          error_of([&] { expected = gradients(eager_, root, /*create_graph=*/false); });
+          error_of_eager([&] { expected = gradients(eager_, root, /*create_graph=*/false); });
       const std::string compiled_error =
           error_of([&] { actual = gradients(compiled_, root, /*create_graph=*/false); });
       if (!error.empty() || !compiled_error.empty()) continue;
@@ -318,6 +324,11 @@ class Comparison {
   std::vector<CallDifference> differences_;
 };
 
+Run eager_run(const CallSide& side, uint64_t seed) {
+  const compiled_autograd::Disable eager_engine;
+  return Run(side, seed);
+}
+
 at::Tensor random_state() {
   return at::detail::getDefaultCPUGenerator().get_state();
 }
@@ -328,7 +339,7 @@ ComparedCall compare_call(const CallSide& eager, const CallSide& compiled, uint6
                           const CallPoints& points) {
   const bool mode_before = at::GradMode::is_enabled();
   at::AutoGradMode restore_afterwards(mode_before);
-  const Run expected(eager, seed);
+  const Run expected = eager_run(eager, seed);
   const at::Tensor state = random_state();
   const bool mode_after = at::GradMode::is_enabled();
   at::GradMode::set_enabled(mode_before);
