@@ -79,6 +79,7 @@ void Backward::Found::clear() {
   place_sizes.clear();
   input_sizes.clear();
   versions.clear();
+  held.clear();
   known.clear();
   ready.clear();
 }
@@ -231,7 +232,7 @@ void Backward::describe_type(const Node& node) {
 /// False: the node does not say, or must not yet be asked, what it holds. It is left to itself.
 bool Backward::collect_saved(Step& step) {
   step.first_number = static_cast<uint32_t>(call_.lifted_ivalue_args.args.size());
-  const size_t first_input = inputs().size();
+  step.first_input = static_cast<uint32_t>(inputs().size());
   const size_t first_size = call_.all_size_inputs.size();
   step.first_size_input = static_cast<uint32_t>(first_size);
   step.first_size = static_cast<uint32_t>(found_.sizes.size());
@@ -240,7 +241,8 @@ bool Backward::collect_saved(Step& step) {
   for (size_t i = first_size; i < call_.all_size_inputs.size(); ++i) {
     found_.sizes.push_back(call_.all_size_inputs[i].value);
   }
-  return describe_inputs(first_input) && is_known;
+  step.num_inputs = static_cast<uint32_t>(inputs().size()) - step.first_input;
+  return describe_inputs(step.first_input) && is_known;
 }
 
 bool Backward::collect_constants(Node& node) {
@@ -292,6 +294,26 @@ bool Backward::describe_inputs(size_t first) {
     found_.sizes.insert(found_.sizes.end(), input.strides().begin(), input.strides().end());
   }
   return all_plain;
+}
+
+void Backward::let_go(size_t first_step, size_t end_step) {
+  auto& held = found_.held;
+  held.erase(std::remove_if(held.begin(), held.end(), [&](uint32_t i) { return let_go(i); }),
+             held.end());
+  for (size_t i = first_step; i < end_step; ++i) {
+    const Step& step = found_.steps[i];
+    for (uint32_t k = step.first_input; k < step.first_input + step.num_inputs; ++k) {
+      if (!let_go(k)) held.push_back(k);
+    }
+  }
+}
+
+/// What nodes save as it is they hold by a reference of their own. What is made when a node is
+/// asked belongs to that node alone.
+bool Backward::let_go(uint32_t input) {
+  at::Tensor& tensor = inputs()[input];
+  if (tensor.defined() && tensor.use_count() == 1) tensor.reset();
+  return !tensor.defined();
 }
 
 void Backward::describe_captures(const Node* node) {

@@ -46,6 +46,9 @@ class Backward {
     return version_of(inputs()[input]) == found_.versions[input];
   }
 
+  /// Lets go of what these steps hold and no later one does. To be called when they have run.
+  void let_go(size_t first_step, size_t end_step);
+
   /// Types, constants and edges of all nodes.
   const std::vector<uint8_t>& key() const { return found_.key; }
   /// All sizes and strides that graphs depend on.
@@ -87,6 +90,7 @@ class Backward {
     std::vector<uint32_t> place_sizes;
     std::vector<uint32_t> input_sizes;
     std::vector<uint32_t> versions;
+    std::vector<uint32_t> held;  ///< inputs of steps that have run which others still hold
     /// Nodes by address: a table with open addressing of positions in `known`, plus one.
     std::vector<uint32_t> table;
     std::vector<Known> known;
@@ -114,6 +118,7 @@ class Backward {
   bool describe_inputs(size_t first);
   void describe_captures(const torch::autograd::Node* node);
   void follow_edges(Step& step);
+  bool let_go(uint32_t input);
   static uint32_t version_of(const at::Tensor& tensor) {
     return tensor.is_inference() ? 0 : tensor._version();
   }

@@ -110,9 +110,10 @@ class PartTracer {
         state_.sym_sizes[s.first_size_input + i] = size(s.first_size + i);
     }
     for (size_t i = 0; i < backward_.inputs().size(); ++i) {
+      const at::Tensor& input = backward_.inputs()[i];
+      if (!input.defined()) continue;
       const auto first = backward_.sizes_of_input(i);
       TORCH_CHECK(first, "a node holds a tensor that is not a plain one");
-      const at::Tensor& input = backward_.inputs()[i];
       const auto dims = static_cast<size_t>(input.dim());
       add_layout({sizes(*first, dims), sizes(*first + dims, dims), input.storage_offset()});
     }
@@ -177,6 +178,7 @@ class PartTracer {
     std::vector<at::Tensor> inputs;
     for (size_t i = 0; i < backward_.inputs().size(); ++i) {
       const at::Tensor& input = backward_.inputs()[i];
+      if (!input.defined()) continue;
       inputs.push_back(input.variable_data().set_requires_grad(input.requires_grad()));
       part_.arguments.push_back({ArgumentKind::Input, i});
     }
@@ -197,7 +199,8 @@ class PartTracer {
       if (argument.kind == ArgumentKind::Gradient) {
         places_[argument.index] = traced[i];
       } else {
-        backward_.call().tensor_args.lookup(backward_.inputs()[i]).proxy_tensor = traced[i];
+        backward_.call().tensor_args.lookup(backward_.inputs()[argument.index]).proxy_tensor =
+            traced[i];
       }
     }
     for (auto& number : backward_.call().lifted_ivalue_args.args) number.proxy = *number.actual_ptr;
@@ -320,8 +323,8 @@ class PartTracer {
       outputs.push_back(std::move(now));
       part_.destinations.push_back({false, expected.place});
     }
-    for (size_t i = 0; i < backward_.inputs().size(); ++i) {
-      backward_.call().tensor_args.lookup(backward_.inputs()[i]).proxy_tensor.reset();
+    for (const at::Tensor& input : backward_.inputs()) {
+      backward_.call().tensor_args.lookup(input).proxy_tensor.reset();
     }
     places_.clear();
     return outputs;

@@ -132,6 +132,25 @@ bool is_unwritten(const Part& part, const Gradients& gradients, const Backward& 
   return true;
 }
 
+/// A tensor that nobody else holds is the graph's to free after its last use.
+std::vector<at::Tensor> take_arguments(const Part& part, Gradients& gradients, Backward& backward,
+                                       const std::vector<int64_t>& sizes) {
+  using Kind = Part::Argument::Kind;
+  std::vector<at::Tensor> arguments;
+  arguments.reserve(part.arguments.size());
+  for (const Part::Argument& argument : part.arguments) {
+    if (argument.kind == Kind::Sizes) {
+      arguments.push_back(at::tensor(sizes, at::kLong));
+    } else if (argument.kind == Kind::Gradient) {
+      arguments.push_back(std::move(gradients.at(argument.index)));
+    } else {
+      at::Tensor& input = backward.inputs()[argument.index];
+      arguments.push_back(input.use_count() == 1 ? std::move(input) : input);
+    }
+  }
+  return arguments;
+}
+
 std::string describe(const Backward& backward, size_t step, const NotTraceable& problem) {
   const std::string reason = problem.what();
   return backward.steps()[step].node->name() + " (step " + std::to_string(step) +
@@ -187,6 +206,7 @@ std::vector<at::Tensor> Program::run(Backward& backward, const std::vector<int64
       run_part(*part, run);
     } else {
       for (size_t k = i; k < end; ++k) gradients.run_eagerly(backward.steps()[k]);
+      backward.let_go(i, end);
     }
     i = end;
   }
@@ -196,13 +216,6 @@ std::vector<at::Tensor> Program::run(Backward& backward, const std::vector<int64
 bool Program::is_traced(size_t step) {
   std::lock_guard<std::mutex> lock(mutex_);
   return kinds_[step] == Step::Kind::Traced;
-}
-
-/// Whether no graph comes after this part.
-bool Program::is_last(const Part& part) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return std::find(kinds_.begin() + static_cast<std::ptrdiff_t>(part.end), kinds_.end(),
-                   Step::Kind::Traced) == kinds_.end();
 }
 
 size_t Program::end_of_part(size_t begin) const {
@@ -292,26 +305,12 @@ void Program::compile(Part& part) {
 }
 
 void Program::run_part(const Part& part, const Run& run) {
-  using Kind = Part::Argument::Kind;
   Backward& backward = run.backward;
-  const bool may_take = is_last(part);
-  std::vector<at::Tensor> arguments;
-  arguments.reserve(part.arguments.size());
-  for (const Part::Argument& argument : part.arguments) {
-    if (argument.kind == Kind::Sizes) {
-      arguments.push_back(at::tensor(run.sizes, at::kLong));
-    } else if (argument.kind == Kind::Gradient) {
-      arguments.push_back(std::move(run.gradients.at(argument.index)));
-    } else if (may_take) {
-      arguments.push_back(std::move(backward.inputs()[argument.index]));
-    } else {
-      arguments.push_back(backward.inputs()[argument.index]);
-    }
-  }
-  if (may_take) backward.inputs().clear();
   if (!backward.task().keep_graph_) {
     for (size_t i = part.begin; i < part.end; ++i) backward.steps()[i].node->release_variables();
   }
+  std::vector<at::Tensor> arguments = take_arguments(part, run.gradients, backward, run.sizes);
+  backward.let_go(part.begin, part.end);
   const Gradients::Current current(run.gradients);
   std::vector<at::Tensor> outputs = part.run(std::move(arguments));
   for (size_t i = 0; i < outputs.size(); ++i) {

@@ -105,7 +105,6 @@ class Program {
   void compile(Part& part);
   void run_part(const Part& part, const Run& run);
   bool is_traced(size_t step);
-  bool is_last(const Part& part);
   size_t end_of_part(size_t begin) const;
 
   const aot::GraphCompiler compiler_;

@@ -23,6 +23,8 @@ struct Step {
   uint32_t num_places;
   uint32_t first_target;  ///< into Backward::targets, one for each next edge
   uint32_t num_targets;
+  uint32_t first_input;  ///< among Backward::inputs, those that no earlier step holds
+  uint32_t num_inputs;
   uint32_t first_number;      ///< among the numbers lifted from custom functions
   uint32_t first_size_input;  ///< among the sizes that nodes hold themselves
   uint32_t num_size_inputs;

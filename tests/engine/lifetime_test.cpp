@@ -2,6 +2,8 @@
 #include <torch/torch.h>
 
 #include "ahead/compiled_autograd.h"
+#include "support/autograd_hooks.h"
+#include "support/engine_check.h"
 
 namespace ahead {
 namespace {
@@ -58,6 +60,70 @@ TEST(EngineLifetime, RetainedGraphsKeepThem) {
   EXPECT_NE(watched.use_count(), 0u);
   loss.backward();
   EXPECT_EQ(watched.use_count(), 0u);
+}
+
+/// Which activations of a chain are alive at each of the hooks that cut its backward into parts.
+std::vector<at::Tensor> alive_at_hooks(bool retain_graph) {
+  const test::EventLog log;
+  const at::Tensor x = test::leaf({4});
+  std::vector<WeakStorage> watched;
+  at::Tensor shared = x.cos();
+  at::Tensor h = x * 2;
+  for (int part = 0; part < 4; ++part) {
+    for (int i = 0; i < 2; ++i) {
+      h = h.exp() * shared;
+      watched.push_back(watch(h));
+      h = h.sin();
+      watched.push_back(watch(h));
+    }
+    h.register_hook([log, &watched](const at::Tensor&) {
+      for (const WeakStorage& one : watched) log.add(one.use_count() != 0);
+    });
+  }
+  watched.push_back(watch(shared));
+  const at::Tensor loss = (h * h).sum();
+  h.reset();
+  shared.reset();
+  loss.backward({}, retain_graph);
+  for (const WeakStorage& one : watched) log.add(one.use_count() != 0);
+  return {x.grad(), log.tensor()};
+}
+
+TEST(EngineLifetime, PartsFreeWhatEagerHasFreedAtEachHook) {
+  for (bool retain_graph : {false, true}) {
+    const auto stats = test::expect_as_eager([&] { return alive_at_hooks(retain_graph); });
+    EXPECT_EQ(stats.captures, 1u);
+    EXPECT_GT(stats.compiles, 3u);
+  }
+}
+
+struct Held : torch::autograd::Function<Held> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
+    context->save_for_backward({x});
+    return x * 2;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& grads) {
+    return {grads[0] * context->get_saved_variables()[0]};
+  }
+};
+
+TEST(EngineLifetime, LastHolderMayBeANodeThatRunsAsInEager) {
+  test::expect_as_eager([] {
+    const test::EventLog log;
+    const at::Tensor x = test::leaf({4});
+    at::Tensor h = x.exp(), k = Held::apply(h);
+    at::Tensor loss = (k.sin() * h).sum();
+    const WeakStorage watched = watch(k), watched_too = watch(h);
+    h = at::Tensor();
+    k = at::Tensor();
+    x.register_hook([log, watched, watched_too](const at::Tensor&) {
+      log.add(watched.use_count() != 0);
+      log.add(watched_too.use_count() != 0);
+    });
+    loss.backward();
+    return std::vector<at::Tensor>{x.grad(), log.tensor()};
+  });
 }
 
 }  // namespace
