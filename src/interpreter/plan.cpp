@@ -306,9 +306,15 @@ class Planner {
 
 }  // namespace
 
+// Past the dispatcher: a plan that is made inside a trace must not become part of it.
 at::Tensor wrap_number(const at::Scalar& number, bool as_float) {
-  at::Tensor tensor = c10::scalar_to_tensor(number);
-  if (as_float) tensor = tensor.to(at::kFloat);
+  at::Scalar held = number;
+  if (as_float) {
+    held = number.isIntegral(/*includeBool=*/true) ? static_cast<float>(number.toLong())
+                                                   : static_cast<float>(number.toDouble());
+  }
+  const at::ScalarType dtype = as_float ? at::kFloat : held.type();
+  at::Tensor tensor = at::detail::scalar_tensor_static(held, dtype, at::kCPU);
   tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
   return tensor;
 }

@@ -16,12 +16,15 @@
 namespace ahead::tracing {
 namespace {
 
-/// The number behind a wrapped-number tensor, if it is of one of the types that numbers have.
+/// The number behind a wrapped-number tensor, if it is of one of the types that numbers have, or
+/// float: the interpreter makes those for float arithmetic.
 std::optional<at::Scalar> wrapped_number(const at::Tensor& tensor) {
   if (!tensor.unsafeGetTensorImpl()->is_wrapped_number() || !tensor.is_cpu()) return std::nullopt;
   switch (tensor.scalar_type()) {
     case at::kDouble:
       return at::Scalar(*tensor.const_data_ptr<double>());
+    case at::kFloat:
+      return at::Scalar(*tensor.const_data_ptr<float>());
     case at::kLong:
       return at::Scalar(*tensor.const_data_ptr<int64_t>());
     case at::kBool:

@@ -250,6 +250,22 @@ TEST(EngineFunctions, AheadsOwnNodesAreInlined) {
   EXPECT_EQ(compiled_autograd::reasons().size(), 1u);
 }
 
+TEST(EngineFunctions, NumbersInAheadsOwnNodesStayNumbers) {
+  auto model = ahead::compile([](const at::Tensor& x) {
+    return (x * 3 + 0.1).sin() / 7 - (x.to(at::kDouble) * 1e300).to(at::kFloat).clamp(-1, 1) * 1e39;
+  });
+  const auto program = [&] {
+    const at::Tensor x = leaf({4});
+    model(x.exp()).sum().backward();
+    return std::vector<at::Tensor>{x.grad()};
+  };
+  program();
+  const auto stats = expect_as_eager(program);
+  EXPECT_EQ(stats.captures, 1u);
+  EXPECT_EQ(stats.compiles, 1u);
+  EXPECT_EQ(compiled_autograd::reasons().size(), 1u) << compiled_autograd::reasons().back();
+}
+
 TEST(EngineFunctions, AheadsOwnNodesTwiceThrowAsEager) {
   auto model = ahead::compile([](const at::Tensor& x) { return x.exp().sin(); });
   expect_error_as_eager([&] {
