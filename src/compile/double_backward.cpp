@@ -6,9 +6,9 @@
 #include <mutex>
 
 #include "ahead/errors.h"
-#include "ahead/interpret.h"
 #include "ahead/tree.h"
 #include "compile/forward_cone.h"
+#include "interpreter/plan.h"
 
 namespace ahead::compiling {
 namespace {
@@ -25,7 +25,7 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
         unrepeatable_(std::move(cone.unrepeatable)),
         opaque_(capture.opaque_gradient),
         hidden_write_(capture.hidden_write),
-        forward_(cone.graph),
+        forward_(cone.graph, Interpreter::Plan::Views::OneByOne),
         options_(options),
         compilers_(compilers) {
     options_.confirm = 0;
@@ -150,7 +150,7 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
 
   std::vector<Need> needs_;
   const std::string unrepeatable_, opaque_, hidden_write_;
-  const Interpreter forward_;
+  const Interpreter::Plan forward_;
   Options options_;
   detail::Compilers compilers_;
   /// Where each gradient's input is among the arguments; -1: the outputs do not depend on it.

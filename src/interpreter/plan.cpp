@@ -47,8 +47,9 @@ const Operator& with_wrapped_number(const Operator& op) {
 /// Translates one graph; values become registers numbered by first definition.
 class Planner {
  public:
-  Planner(const Graph& graph, Plan& plan)
+  Planner(const Graph& graph, Plan::Views views, Plan& plan)
       : graph_(graph),
+        views_at_once_(views == Plan::Views::AtOnce),
         plan_(plan),
         registers_(graph.value_capacity(), Plan::kNothing),
         uses_left_(graph.value_capacity(), 0),
@@ -82,7 +83,7 @@ class Planner {
     no_value_ = view_of_.size();
     view_of_.push_back(nullptr);
     for (const Node& node : graph_.nodes()) {
-      if (ops::is_layout_view(node)) {
+      if (views_at_once_ && ops::is_layout_view(node)) {
         const Value* source = node.args()[0].value();
         const Value* root = view_of_[source->id()];
         view_of_[node.result()->id()] = root == nullptr ? source : root;
@@ -293,6 +294,7 @@ class Planner {
   }
 
   const Graph& graph_;
+  const bool views_at_once_;
   Plan& plan_;
   std::vector<int32_t> registers_;
   std::vector<int32_t> uses_left_;
@@ -319,8 +321,8 @@ at::Tensor wrap_number(const at::Scalar& number, bool as_float) {
   return tensor;
 }
 
-Interpreter::Plan::Plan(const Graph& graph) {
-  Planner(graph, *this).run();
+Interpreter::Plan::Plan(const Graph& graph, Views views) {
+  Planner(graph, views, *this).run();
 }
 
 }  // namespace ahead

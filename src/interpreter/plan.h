@@ -72,7 +72,11 @@ struct Interpreter::Plan {
     bool last_use;
   };
 
-  explicit Plan(const Graph& graph);
+  /// How chains of views are made: from the tensor that they lead back to, or one from the other as
+  /// in the graph. History depends on it: gradients are added up where views part.
+  enum class Views : uint8_t { AtOnce, OneByOne };
+
+  explicit Plan(const Graph& graph, Views views = Views::AtOnce);
   std::vector<at::Tensor> run(std::vector<at::Tensor>&& args) const;
   std::vector<at::Tensor> replay(std::vector<at::Tensor>&& args) const;
 
