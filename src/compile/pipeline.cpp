@@ -394,14 +394,25 @@ Captured capture_function(const aot::FlatFunction& function,
   return result;
 }
 
-/// Traces a function once more for derivatives that the operators it calls do not tell. Null if
+/// Whether a function writes to a part of a tensor. Autograd has other formulas for that than for
+/// the operator that stands for it in the graph.
+bool writes_to_parts(const Graph& graph) {
+  for (const Node& node : graph.nodes()) {
+    const std::string& name = node.op().name();
+    if (node.phase == Phase::Forward && name.find("_scatter") != std::string::npos) return true;
+  }
+  return false;
+}
+
+/// Traces a function once more for derivatives that the operators in its graph do not tell. Null if
 /// there are none, or if the function does something else this time.
 std::unique_ptr<tracing::KeptTrace> keep_trace(const Captured& captured,
                                                const aot::FlatFunction& function,
                                                const std::vector<at::Tensor>& inputs,
                                                const Options& options) {
   const Capture& capture = captured.capture;
-  const bool is_special = !capture.opaque_gradient.empty() || !capture.hidden_write.empty();
+  const bool is_special = !capture.opaque_gradient.empty() || !capture.hidden_write.empty() ||
+                          writes_to_parts(capture.graph);
   if (!options.double_backward || !is_special || captured.is_merged || !has_gradient(capture.graph))
     return nullptr;
   const runtime::KeeperScope::Pause unkept;

@@ -45,6 +45,35 @@ TEST(DoubleBackward, AnyOrder) {
   }
 }
 
+TEST(DoubleBackward, AddsUpGradientsWhereViewsPart) {
+  // The transposes of the backward are views of the views that the forward makes.
+  const auto f = [](const at::Tensor& x) {
+    return x.unsqueeze(1).mm(x.unsqueeze(0)).sin().diagonal() * x;
+  };
+  auto compiled = compile(f, {.fullgraph = true});
+  for (int call = 0; call < 20; ++call) {
+    const at::Tensor x = leaf({4});
+    expect_same(derivatives(f, x, 3), derivatives(compiled, x, 3));
+  }
+}
+
+TEST(DoubleBackward, WritesToParts) {
+  const auto f = [](const at::Tensor& x, const at::Tensor& w) {
+    const at::Tensor y = x * 1;
+    y.narrow(0, 0, 2).add_(w.narrow(0, 1, 2));
+    return y.sin() + y;
+  };
+  auto compiled = compile(f, {.fullgraph = true});
+  const auto mixed = [](auto& function, const at::Tensor& x, const at::Tensor& w) {
+    const at::Tensor first = grad({function(x, w).sum()}, {w}, {}, true, true)[0];
+    return Tensors{first, grad({first.sum()}, {x}, {}, true, true)[0]};
+  };
+  for (int call = 0; call < 3; ++call) {
+    const at::Tensor x = leaf({4}), w = leaf({4});
+    expect_same(mixed(f, x, w), mixed(compiled, x, w));
+  }
+}
+
 TEST(DoubleBackward, GradientPenalty) {
   torch::manual_seed(5);
   auto net = torch::nn::Sequential(torch::nn::Linear(3, 8), torch::nn::SiLU(),
