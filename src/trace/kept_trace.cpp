@@ -96,8 +96,8 @@ std::unique_ptr<KeptTrace> KeptTrace::make(const aot::FlatFunction& function,
   std::unique_ptr<KeptTrace> kept(new KeptTrace());
   try {
     kept->roots_ = Session(*kept->tracer_, /*joint=*/true).begin(function, inputs);
-  } catch (const Unsupported&) {
-    return nullptr;
+  } catch (const std::exception&) {
+    return nullptr;  // it did not throw before
   }
   if (!kept->match(joint)) return nullptr;
   kept->tracer_->graph().forget_captured();
