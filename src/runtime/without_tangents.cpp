@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <vector>
 
 #include "ahead/errors.h"
@@ -141,10 +142,20 @@ class TangentRemover {
     return graph_.add_return(zeros, meta);
   }
 
+  /// Random numbers that nobody uses are drawn all the same by the autograd nodes that eager runs.
+  /// Which of them it runs is not known where gradients are not wanted.
+  bool is_drawn(const Node& node) {
+    if (!node.has(Tag::Random)) return false;
+    for (const Value* value : node.results()) {
+      if (value != nullptr && state(value) == State::Dead) return false;
+    }
+    return std::all_of(wanted_.begin(), wanted_.end(), [](bool is_wanted) { return is_wanted; });
+  }
+
   void erase_unused() {
     for (Node* node = graph_.last(); node != nullptr;) {
       Node* previous = node->prev();
-      bool is_used = node->has(Tag::Effect);
+      bool is_used = node->has(Tag::Effect) || is_drawn(*node);
       for (const Value* value : node->results()) is_used |= value != nullptr && value->is_used();
       if (!is_used) graph_.erase(node);
       node = previous;

@@ -178,6 +178,35 @@ TEST(CaFunctions, test_autograd_cpp_node_data_dependent) {
   EXPECT_EQ(stats().cache_hits, 1u);
 }
 
+struct DrawsForNothing : Function<DrawsForNothing> {
+  static at::Tensor forward(AutogradContext*, const at::Tensor& x) { return x * 2; }
+  static variable_list backward(AutogradContext*, const variable_list& grads) {
+    at::randn({10});
+    return {grads[0] * 2};
+  }
+};
+
+TEST(CaBasic, test_dont_dce_side_effects) {
+  const auto f = [](const at::Tensor& x) { return DrawsForNothing::apply(x).sin(); };
+  auto compiled = compile(f, {.fullgraph = true});
+  const auto program = [](auto& forward) {
+    const at::Tensor x = leaf({10});
+    forward(x).sum().backward();
+    return Tensors{x.grad(), at::randn({3})};
+  };
+  const auto with_compiled = [&] { return program(compiled); };
+  with_compiled();
+  const auto counted = expect_as_eager(with_compiled);
+  EXPECT_EQ(counted.captures, 1u);
+  EXPECT_EQ(counted.compiles, 1u);
+  const std::string text = compiled_autograd::graphs().at(0)->str();
+  EXPECT_NE(text.find("aten.randn"), std::string::npos) << text;
+  torch::manual_seed(0);
+  const Tensors eager = program(f);
+  torch::manual_seed(0);
+  EXPECT_TRUE(at::equal(with_compiled()[1], eager[1]));
+}
+
 TEST(CaAot, test_logs_aot_bwd_reuse) {
   auto f = compile([](const at::Tensor& x) { return x.sin().cos(); });
   const auto program = [&] {
