@@ -1,8 +1,5 @@
 #include "engine/backward.h"
 
-#include <ATen/Context.h>
-#include <ATen/autocast_mode.h>
-#include <c10/core/DefaultDtype.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/tensor.h>
@@ -11,6 +8,7 @@
 #include <cstring>
 
 #include "engine/node_calls.h"
+#include "runtime/guards.h"
 
 namespace ahead::engine {
 namespace {
@@ -128,13 +126,7 @@ void Backward::put(const T& part_of_key) {
 
 void Backward::describe_surroundings(const std::string* backend) {
   put(backend);
-  for (at::DeviceType device : {at::kCPU, at::kCUDA}) {
-    const bool autocast = at::autocast::is_autocast_enabled(device);
-    put(autocast);
-    if (autocast) put(at::autocast::get_autocast_dtype(device));
-  }
-  put(c10::get_default_dtype_as_scalartype());
-  put(at::globalContext().deterministicAlgorithms());
+  put(runtime::AmbientState::current().words());
 }
 
 void Backward::know_nodes(const NodePtr& root) {

@@ -74,13 +74,16 @@ AmbientState AmbientState::current() {
           .deterministic_warn_only = context.deterministicAlgorithmsWarnOnly()};
 }
 
-bool AmbientState::operator==(const AmbientState& other) const {
-  return included_keys == other.included_keys && excluded_keys == other.excluded_keys &&
-         grad_mode == other.grad_mode && inference_mode == other.inference_mode &&
-         default_dtype == other.default_dtype && autocast_cpu == other.autocast_cpu &&
-         autocast_cuda == other.autocast_cuda && autocast_cache == other.autocast_cache &&
-         deterministic == other.deterministic &&
-         deterministic_warn_only == other.deterministic_warn_only;
+std::array<uint64_t, 3> AmbientState::words() const {
+  uint64_t rest = 0;
+  for (at::ScalarType dtype : {default_dtype, autocast_cpu, autocast_cuda}) {
+    rest = rest << 8 | static_cast<uint8_t>(dtype);
+  }
+  for (bool flag :
+       {grad_mode, inference_mode, autocast_cache, deterministic, deterministic_warn_only}) {
+    rest = rest << 1 | static_cast<uint64_t>(flag);
+  }
+  return {included_keys, excluded_keys, rest};
 }
 
 std::string AmbientState::difference(const AmbientState& now) const {

@@ -4,6 +4,8 @@
 #include <c10/core/AutogradState.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <array>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,8 +18,10 @@ namespace ahead::runtime {
 struct AmbientState {
   /// The state of the calling thread.
   static AmbientState current();
-  bool operator==(const AmbientState& other) const;
+  bool operator==(const AmbientState& other) const { return words() == other.words(); }
   bool operator!=(const AmbientState& other) const { return !(*this == other); }
+  /// All of it as numbers, for keys.
+  std::array<uint64_t, 3> words() const;
   /// What differs, in words; empty if nothing does.
   std::string difference(const AmbientState& now) const;
 

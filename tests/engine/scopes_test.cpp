@@ -1,3 +1,4 @@
+#include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -143,6 +144,25 @@ TEST(EngineScopes, MissNamesTheNode) {
   EXPECT_NE(compiled_autograd::reasons().back().find("CosBackward0 (NodeCall 2)"),
             std::string::npos)
       << compiled_autograd::reasons().back();
+}
+
+TEST(EngineScopes, OtherSurroundingsAreOtherPrograms) {
+  compiled_autograd::reset();
+  Enable on;
+  at::Context& context = at::globalContext();
+  for (int round = 0; round < 2; ++round) {
+    gradient();
+    context.setDeterministicAlgorithms(true, /*warn_only=*/true);
+    gradient();
+    context.setDeterministicAlgorithms(true, /*warn_only=*/false);
+    gradient();
+    context.setDeterministicAlgorithms(false, false);
+    at::autocast::set_autocast_cache_enabled(false);
+    gradient();
+    at::autocast::set_autocast_cache_enabled(true);
+  }
+  EXPECT_EQ(stats().captures, 4u);
+  EXPECT_EQ(stats().cache_hits, 4u);
 }
 
 TEST(EngineScopes, ScopesBelongToTheirThread) {
