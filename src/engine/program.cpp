@@ -254,9 +254,12 @@ const Part* Program::capture(size_t begin, const Run& run) {
 
 const Part* Program::add(size_t begin, size_t end, const Run& run) {
   const auto start = std::chrono::steady_clock::now();
-  std::optional<Part> part = lift(begin, end, run);
+  std::string problem;
+  std::optional<Part> part = lift(begin, end, run, problem);
   if (!part) {
+    // A step that cannot be traced for fixed sizes either says nothing about the other ones.
     part = trace_part(run.backward, kinds_, begin, end, run.gradients);
+    if (!problem.empty()) give_up_lifting(run, problem);
     if (!run.sizes.empty()) part->fixed_sizes = run.backward.sizes();
   }
   compile(*part);
@@ -267,8 +270,9 @@ const Part* Program::add(size_t begin, size_t end, const Run& run) {
   return parts_.back().get();
 }
 
-/// The part with a graph for changing sizes, if there are any and if it can be had.
-std::optional<Part> Program::lift(size_t begin, size_t end, const Run& run) {
+/// The part with a graph for changing sizes, if there are any and if it can be had. `problem` says
+/// why it cannot.
+std::optional<Part> Program::lift(size_t begin, size_t end, const Run& run, std::string& problem) {
   if (run.sizes.empty() || sizes_.is_fixed()) return std::nullopt;
   try {
     Part part =
@@ -279,10 +283,10 @@ std::optional<Part> Program::lift(size_t begin, size_t end, const Run& run) {
       guards_.push_back(part.guards);
       return part;
     }
-    give_up_lifting(run, part.guards->pinned());
+    problem = part.guards->pinned();
   } catch (const std::exception& error) {
-    const std::string reason = error.what();
-    give_up_lifting(run, reason.substr(0, reason.find('\n')));
+    problem = error.what();
+    problem.resize(std::min(problem.size(), problem.find('\n')));
   }
   return std::nullopt;
 }

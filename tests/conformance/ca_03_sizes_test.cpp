@@ -1,0 +1,199 @@
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "ahead/compiled_autograd.h"
+#include "support/engine_check.h"
+
+/// Upstream is told beforehand that sizes change and captures once. Here the first size is captured
+/// as it is and the second one for all others, so one capture there is two here.
+namespace ahead::conformance {
+namespace {
+
+using test::expect_as_eager;
+using test::grads_of;
+using test::leaf;
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+using Tensors = std::vector<at::Tensor>;
+
+std::string all_reasons() {
+  std::string text;
+  for (const std::string& reason : compiled_autograd::reasons()) text += reason + "\n";
+  return text;
+}
+
+/// What a program leaves for each size must be eager's, and all sizes must be captured twice.
+compiled_autograd::Stats expect_two_captures(const std::function<Tensors(int64_t)>& program,
+                                             const std::vector<int64_t>& sizes) {
+  const auto stats = expect_as_eager([&] {
+    Tensors all;
+    for (int64_t size : sizes) {
+      for (const at::Tensor& tensor : program(size)) all.push_back(tensor);
+    }
+    return all;
+  });
+  EXPECT_EQ(stats.captures, 2u) << all_reasons();
+  EXPECT_EQ(stats.eager_fallbacks, 0u);
+  return stats;
+}
+
+Tensors train(int64_t batch) {
+  torch::nn::Sequential net(torch::nn::Linear(4, 4), torch::nn::ReLU(), torch::nn::Linear(4, 4));
+  net->forward(torch::randn({batch, 4})).sum().backward();
+  return grads_of(*net);
+}
+
+TEST(CaScopes, test_compile_api) {
+  expect_two_captures(train, {1, 2, 3});
+}
+
+TEST(CaBasic, test_compiled_autograd_does_not_specialize_on_bw_symints) {
+  expect_two_captures(
+      [](int64_t size) {
+        const at::Tensor x = leaf({size, 6});
+        (x * 2).reshape({size * 2, 3}).sin().sum().backward();
+        return Tensors{x.grad()};
+      },
+      {4, 5, 7});
+  const std::string text = compiled_autograd::graphs().back()->str();
+  EXPECT_NE(text.find("size(\""), std::string::npos) << text;
+}
+
+TEST(CaSizes, test_torch_compile_api_dynamic_shapes) {
+  expect_two_captures(
+      [](int64_t size) {
+        const at::Tensor x = leaf({size, 4});
+        (x.sin() * x).mean().backward();
+        return Tensors{x.grad()};
+      },
+      {10, 20, 30});
+}
+
+TEST(CaSizes, test_verbose_logs_dynamic_shapes) {
+  const std::vector<std::pair<int64_t, int64_t>> pairs = {{10, 40}, {11, 41}, {12, 42}};
+  const auto stats = expect_as_eager([&] {
+    Tensors all;
+    for (const auto& [first, second] : pairs) {
+      torch::nn::Linear a(4, 4), b(3, 2);
+      const at::Tensor loss = a->forward(torch::randn({first, 4})).relu().sum() +
+                              b->forward(torch::randn({second, 3})).tanh().sum();
+      loss.backward();
+      for (const at::Tensor& grad : grads_of(*a)) all.push_back(grad);
+      for (const at::Tensor& grad : grads_of(*b)) all.push_back(grad);
+    }
+    return all;
+  });
+  EXPECT_EQ(stats.captures, 2u) << all_reasons();
+  ASSERT_EQ(compiled_autograd::reasons().size(), 2u) << all_reasons();
+  EXPECT_EQ(compiled_autograd::reasons()[0], "Cache miss due to no backward was captured before");
+}
+
+TEST(CaLogs, test_verbose_logs_cpp) {
+  expect_two_captures(train, {10, 11, 12});
+  ASSERT_EQ(compiled_autograd::reasons().size(), 2u) << all_reasons();
+  EXPECT_EQ(compiled_autograd::reasons()[0], "Cache miss due to no backward was captured before");
+  EXPECT_NE(compiled_autograd::reasons()[1].find("changed tensor sizes"), std::string::npos);
+}
+
+template <bool traceable>
+struct Sine : Function<Sine<traceable>> {
+  static constexpr bool is_traceable = traceable;
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
+    context->save_for_backward({x});
+    return x.sin();
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    return {grads[0] * context->get_saved_variables()[0].cos()};
+  }
+};
+
+template <class F>
+Tensors backward_of(int64_t size) {
+  const at::Tensor x = leaf({size});
+  F::apply(x.exp()).sum().backward();
+  return {x.grad()};
+}
+
+TEST(CaFunctions, test_custom_fn_saved_tensors) {
+  expect_two_captures(backward_of<Sine<true>>, {10, 100, 10, 15, 20, 25});
+}
+
+TEST(CaFunctions, test_autograd_cpp_node_basic) {
+  const auto traceable = expect_two_captures(backward_of<Sine<true>>, {10, 100, 10, 20, 10});
+  EXPECT_EQ(traceable.compiles, 2u);
+  const auto other = expect_two_captures(backward_of<Sine<false>>, {10, 100, 10, 20, 10});
+  EXPECT_EQ(other.compiles, 4u) << "before and after the function";
+}
+
+struct Spread : Function<Spread> {
+  static constexpr bool is_traceable = true;
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
+    context->save_for_backward({x});
+    return x.sum();
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    const at::Tensor x = context->get_saved_variables()[0];
+    return {grads[0].expand_symint({x.sym_size(0)}) * x};
+  }
+};
+
+TEST(CaFunctions, test_custom_fn_saved_shape_tensor) {
+  expect_two_captures(backward_of<Spread>, {10, 100, 10, 15, 20, 25});
+}
+
+struct Rich : Function<Rich> {
+  static constexpr bool is_traceable = true;
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& y,
+                            const at::Tensor& fixed) {
+    context->save_for_backward({x, y});
+    context->saved_data["fixed"] = fixed;
+    context->saved_data["bool"] = true;
+    context->saved_data["int"] = 1;
+    context->saved_data["words"] = c10::List<std::string>({"a", "b"});
+    c10::Dict<std::string, int64_t> numbers;
+    numbers.insert("one", 1);
+    context->saved_data["numbers"] = numbers;
+    return x;
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor fixed = context->saved_data["fixed"].toTensor();
+    const bool all_there = context->saved_data["bool"].toBool() &&
+                           context->saved_data["words"].toList().size() == 2 &&
+                           context->saved_data["numbers"].toGenericDict().size() == 1;
+    const at::Tensor factor = saved[0].sum() + saved[1].sum() + fixed.sum();
+    return {all_there ? grads[0] * factor * context->saved_data["int"].toInt() : grads[0],
+            at::Tensor(), at::Tensor()};
+  }
+};
+
+TEST(CaFunctions, test_autograd_cpp_node_saved_basic) {
+  expect_two_captures(
+      [](int64_t size) {
+        const at::Tensor x = leaf({size}), y = torch::randn({size}), fixed = torch::randn({2, 2});
+        Rich::apply(x.exp(), y, fixed).sum().backward();
+        return Tensors{x.grad()};
+      },
+      {10, 20, 10, 30});
+}
+
+struct HoldsAView : Function<HoldsAView> {
+  static constexpr bool is_traceable = true;
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
+    context->save_for_backward({x});
+    context->saved_data["view"] = x.view_symint(x.sym_sizes());
+    return x * 2;
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    const at::Tensor saved = context->get_saved_variables()[0];
+    return {grads[0] * context->saved_data["view"].toTensor() * saved};
+  }
+};
+
+TEST(CaFunctions, test_autograd_cpp_node_saved_dynamic) {
+  expect_two_captures(backward_of<HoldsAView>, {10, 100, 10, 20, 10});
+}
+
+}  // namespace
+}  // namespace ahead::conformance
