@@ -136,6 +136,15 @@ TEST(CompileRegressions, SecondDerivativeOfAnInputThatWasWrittenTo) {
   EXPECT_THROW(differentiate_twice(f, leaf({3})), Unsupported);
 }
 
+TEST(CompileRegressions, SecondDerivativeBesideAWriteInTheGraph) {
+  const at::Tensor counter = at::ones({3});
+  const auto f = [counter](const Tensors& in) -> Tensors {
+    counter.square_();
+    return {in[0] + counter.dot(counter)};
+  };
+  EXPECT_THROW(differentiate_twice(f, leaf({3})), Unsupported);
+}
+
 TEST(CompileRegressions, SecondDerivativeBehindAWriteWithoutDerivative) {
   const auto f = [](const Tensors& in) -> Tensors {
     const at::Tensor y = in[0].sin();
