@@ -232,6 +232,14 @@ TEST(CompileRegressions, GradientsThatComeInExpanded) {
       {leaf({4, 3, 5}), leaf({3}), leaf({7, 15})});
 }
 
+TEST(CompileRegressions, GradientOfAnotherLayoutWhereNumbersAreAdded) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        return {at::addcdiv(in[1], in[1], at::square(in[0]) + 1, 2)};
+      },
+      {at::randn({1, 4, 4}).permute({2, 1, 0}), leaf({})});
+}
+
 TEST(CompileRegressions, TransposedGradientThatIsReachedByWhereItLies) {
   const auto f = [](const Tensors& in) -> Tensors {
     return {in[0].as_strided({3, 2}, {2, 1}) * 1};
