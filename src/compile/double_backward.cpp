@@ -9,6 +9,7 @@
 #include "ahead/tree.h"
 #include "compile/forward_cone.h"
 #include "interpreter/plan.h"
+#include "trace/independent_inputs.h"
 
 namespace ahead::compiling {
 namespace {
@@ -64,6 +65,8 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
 
   static Tensors run(Case& known, const Tensors& arguments) {
     const FlatTree inputs = flatten(arguments);
+    // What was saved was computed from the inputs; autograd goes on from there by itself.
+    const tracing::IndependentInputs independent;
     const auto entry = known.core.prepare(inputs, known.gradient,
                                           [] { return std::make_shared<const bool>(true); });
     return entry == nullptr ? known.gradient(arguments) : known.core.run(*entry, arguments);

@@ -8,19 +8,31 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <set>
+#include <utility>
+
 #include "ahead/errors.h"
+#include "trace/autograd_graph.h"
 #include "trace/functional.h"
 #include "trace/guards.h"
+#include "trace/independent_inputs.h"
 #include "trace/retrace.h"
 #include "trace/tracer.h"
 
 namespace ahead::tracing {
 namespace {
 
+thread_local int num_independent = 0;
+
 /// Stands where the history of a tensor from outside begins. Gradients are read off its edge, or,
-/// where user code differentiates by what that tensor was made from, go on outside.
+/// where user code differentiates by what that tensor was made from, go on outside: behind the
+/// first edge. The others lead to tensors of the trace that it was made from.
 struct Boundary final : torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    for (size_t i = 1; i < next_edges().size(); ++i) {
+      if (task_should_compute_output(i)) throw_for_other_argument();
+    }
+    gradients.resize(next_edges().size());
     const auto* wanted = torch::autograd::get_current_graph_task_exec_info();
     if (wanted != nullptr && !wanted->empty()) return std::move(gradients);
     throw Unsupported(
@@ -28,7 +40,20 @@ struct Boundary final : torch::autograd::Node {
         "backward(): it reaches an argument or captured tensor that is not a leaf, and would go on "
         "outside the traced function. Detach that tensor, or call backward() outside.");
   }
+  [[noreturn]] static void throw_for_other_argument() {
+    throw Unsupported("trace",
+                      "grad(): the function differentiates by a tensor from outside that another "
+                      "one was computed from outside, by which its gradient would go. Detach the "
+                      "other one, or compute it inside the function.");
+  }
   std::string name() const override { return "ahead::Boundary"; }
+
+  /// LibTorch lets nobody add an edge to a node that another one leads to, for it numbers nodes by
+  /// depth; but what a tensor was made from is less deep than the tensor.
+  void add_origin(torch::autograd::Edge origin) { next_edges_.push_back(std::move(origin)); }
+
+  /// Where gradients go from here outside, however far.
+  std::set<std::pair<const torch::autograd::Node*, uint32_t>> behind;
 };
 
 void check_supported(const at::Tensor& real) {
@@ -107,7 +132,48 @@ void link_view(Lifted& lifted, torch::autograd::CreationMeta creation) {
   attach(lifted.wrapper, node);
 }
 
+void find_behind(Boundary& boundary) {
+  const torch::autograd::Edge start = boundary.next_edge(0);
+  if (!start.is_valid()) return;
+  for_each_node({start}, [&](const torch::autograd::Node& node) {
+    for (const torch::autograd::Edge& edge : node.next_edges())
+      boundary.behind.emplace(edge.function.get(), edge.input_nr);
+  });
+}
+
+/// A path from a tensor from outside to one of the trace that it was computed from, if it was, so
+/// that differentiating by that one does not pass the other by.
+void tie(const Lifted& made, const Lifted& origin) {
+  namespace impl = torch::autograd::impl;
+  auto* boundary = dynamic_cast<Boundary*>(made.node.get());
+  if (boundary == nullptr || origin.node == nullptr || origin.node->num_outputs() == 0) return;
+  const torch::autograd::Edge outside = origin.node->next_edge(0);
+  if (boundary->behind.count({outside.function.get(), outside.input_nr}) == 0) return;
+  const torch::autograd::Edge inside = impl::gradient_edge(origin.wrapper);
+  const bool is_unchanged = inside.function == origin.node ||
+                            dynamic_cast<WholeViewBackward*>(inside.function.get()) != nullptr;
+  if (is_unchanged) boundary->add_origin(inside);
+}
+
+void tie_to_all(const Lifted& lifted, const std::vector<Lifted>& others) {
+  if (auto* boundary = dynamic_cast<Boundary*>(lifted.node.get())) find_behind(*boundary);
+  for (const Lifted& other : others) {
+    tie(lifted, other);
+    tie(other, lifted);
+  }
+}
+
 }  // namespace
+
+IndependentInputs::IndependentInputs() {
+  ++num_independent;
+}
+IndependentInputs::~IndependentInputs() {
+  --num_independent;
+}
+bool IndependentInputs::is_active() {
+  return num_independent > 0;
+}
 
 const at::Tensor& Tracer::lift(const at::Tensor& real) {
   auto known = lifted_index_.find(real.unsafeGetTensorImpl());
@@ -147,7 +213,10 @@ const at::Tensor& Tracer::add_lifted(const at::Tensor& real, Slot slot) {
                               layout == layouts_.end() ? nullptr : layout->second);
   lifted.wrapper = at::functionalization::impl::to_functional_tensor(lifted.contents);
   seal_storage(lifted.wrapper);
-  if (real.requires_grad()) link_gradient(lifted, slot.kind == Slot::Kind::Primal);
+  if (real.requires_grad()) {
+    link_gradient(lifted, slot.kind == Slot::Kind::Primal);
+    if (!IndependentInputs::is_active()) tie_to_all(lifted, lifted_);
+  }
   lifted.memory = lifted.wrapper.unsafeGetTensorImpl()->unsafe_storage().getWeakStorageImpl();
   lifted_storages_.emplace(lifted.memory._unsafe_get_target(), lifted_.size());
   lifted_index_.emplace(real.unsafeGetTensorImpl(), lifted_.size());

@@ -213,6 +213,19 @@ TEST(CompileRegressions, ViewThatWasMadeWithoutGradientOfSomethingNew) {
       {leaf({2, 2})});
 }
 
+TEST(CompileRegressions, InnerGradientByWhatAnotherArgumentWasMadeFrom) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    return torch::autograd::grad({(in[0] * in[1]).sum()}, {in[0]}, {}, true, true);
+  };
+  const at::Tensor x = leaf({3});
+  auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true});
+  EXPECT_THROW(compiled(Tensors{x, x.view({3})}), Unsupported);
+  const at::Tensor y = x * 2;
+  EXPECT_THROW(compiled(Tensors{y, y.view({3})}), Unsupported);
+  const Tensors parts = (x * 2).split(1);
+  EXPECT_NO_THROW(compiled(Tensors{parts[0], parts[1] * 2}));
+}
+
 TEST(CompileRegressions, ViewsOfADetachedTensorAfterAWrite) {
   expect_compiled_like_eager(
       [](const Tensors& in) -> Tensors {
