@@ -185,7 +185,9 @@ class PlanBuilder {
     for (size_t i = 0; i < chain.size(); ++i) {
       const Node& node = *chain[i]->producer();
       // After a write views are made anew, with or without grad mode, whatever their history is.
-      const bool no_grad = node.has(Tag::NoGrad) && !(is_written && has_history);
+      const bool no_grad = is_written && facts.is_no_grad_view
+                               ? facts.is_leaf || i + 1 < chain.size()
+                               : node.has(Tag::NoGrad) && !(is_written && has_history);
       if (i < num_hidden && is_written) {
         source = shared_step(make_step(node, source, no_grad), facts.base_identity);
       } else {

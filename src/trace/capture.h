@@ -33,6 +33,7 @@ struct ResultFacts {
   bool is_leaf = true;
   /// Made in inference mode, which the function had switched on.
   bool is_inference = false;
+  bool is_no_grad_view = false;  ///< a view that was made without grad mode, or of such a one
   /// How often it was written to, if the function made it or what it is a view of.
   uint32_t version = 0;
   /// Equal for results that autograd knows as views of one tensor, or as that tensor.

@@ -23,12 +23,22 @@ bool lies_in_the_same_place(const at::Tensor& a, const at::Tensor& b) {
          a.storage().nbytes() == b.storage().nbytes();
 }
 
+/// What is written to a tensor that changed its shape lies elsewhere than in the real one.
+void check_unwritten(const Lifted& reshaped) {
+  if (!functional_wrapper(reshaped.wrapper).has_data_mutation()) return;
+  throw Unsupported("trace",
+                    "as_strided: the function reaches a tensor from outside by where its elements "
+                    "lie, writes to it and changes its shape in place. Use a view of the other "
+                    "shape instead.");
+}
+
 /// The copy of a tensor copies its storage as a whole, gaps included.
 void keep_storage(const Lifted& lifted) {
   functional::sync(lifted.wrapper);
   const at::Tensor now = functional::from_functional_tensor(lifted.wrapper);
   // A tensor from outside that changes its shape is refused in the end, or described by facts.
-  if (has_other_memory(lifted) || now.sizes() != lifted.contents.sizes()) return;
+  if (has_other_memory(lifted)) return;
+  if (functional_wrapper(lifted.wrapper).has_metadata_mutation()) return check_unwritten(lifted);
   if (lies_in_the_same_place(now, lifted.contents)) return;
   at::Tensor kept;
   {

@@ -82,13 +82,17 @@ void settle_history(const at::Tensor& traced) {
   }
 }
 
+bool is_made_without_grad_mode(const at::Tensor& view) {
+  const auto* meta = torch::autograd::impl::get_view_autograd_meta(view);
+  return meta->get_creation_meta() == torch::autograd::CreationMeta::NO_GRAD_MODE;
+}
+
 /// A view that LibTorch lets nobody write to.
 bool is_restricted_view(const at::Tensor& traced) {
   if (!traced.requires_grad() || !traced.is_view()) return false;
   const auto* meta = torch::autograd::impl::get_view_autograd_meta(traced);
-  const auto creation = meta->get_creation_meta();
-  return creation == torch::autograd::CreationMeta::MULTI_OUTPUT_NODE ||
-         creation == torch::autograd::CreationMeta::NO_GRAD_MODE;
+  return meta->get_creation_meta() == torch::autograd::CreationMeta::MULTI_OUTPUT_NODE ||
+         is_made_without_grad_mode(traced);
 }
 
 }  // namespace
@@ -179,6 +183,7 @@ void ResultSorter::describe(size_t i) {
   facts_[i].is_inference = traced.is_inference();
   if (!traced.is_inference()) facts_[i].version = static_cast<uint32_t>(traced._version());
   const bool is_view = !traced.is_inference() && traced.is_view();
+  facts_[i].is_no_grad_view = is_view && is_made_without_grad_mode(traced);
   facts_[i].base_identity = (is_view ? traced._base() : traced).unsafeGetTensorImpl();
   facts_[i].value = value_of(traced);
   facts_[i].root = root_of(traced);

@@ -28,6 +28,15 @@ bool is_reshaped(const Lifted& lifted) {
          (wrapper.has_metadata_mutation() || wrapper.was_storage_changed());
 }
 
+/// How a reshaped tensor lies in the real one's storage. What it was written to begins anew.
+TensorMeta geometry_of(const Lifted& lifted) {
+  TensorMeta geometry = TensorMeta::of(lifted.wrapper);
+  auto* memory = static_cast<at::functionalization::FunctionalStorageImpl*>(
+      lifted.wrapper.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+  geometry.offset += lifted.real.storage_offset() - memory->base().storage_offset();
+  return geometry;
+}
+
 bool has_node(const Graph& graph, std::string_view op) {
   for (const Node& node : graph.nodes()) {
     if (node.op().name() == op) return true;
@@ -119,10 +128,15 @@ void Session::check_not_aliased(size_t mutated) const {
   }
 }
 
-/// What was written under no_grad leaves a tensor with the history it had.
+/// What was written under no_grad leaves a tensor with the history it had. A view takes over that
+/// of its base after every write.
 bool Session::is_history_changed(const Lifted& lifted) const {
-  return lifted.wrapper.requires_grad() &&
-         torch::autograd::impl::gradient_edge(lifted.wrapper).function != lifted.node;
+  namespace impl = torch::autograd::impl;
+  if (!lifted.wrapper.requires_grad()) return false;
+  const auto* view = impl::get_view_autograd_meta(lifted.wrapper);
+  const bool is_view = view != nullptr && view->has_bw_view();
+  const at::Tensor owner = is_view ? at::Tensor(lifted.wrapper._base()) : lifted.wrapper;
+  return impl::gradient_edge(owner).function != lifted.node;
 }
 
 /// The memory that set_() gave an input is like one more result.
@@ -139,7 +153,7 @@ void Session::describe_inputs() {
     InputFacts& facts = input_facts_[lifted.value];
     at::FunctionalTensorWrapper& wrapper = functional_wrapper(lifted.wrapper);
     const bool is_reshaped = tracing::is_reshaped(lifted);
-    if (is_reshaped) facts.new_geometry = TensorMeta::of(lifted.wrapper);
+    if (is_reshaped) facts.new_geometry = geometry_of(lifted);
     const bool is_changed = is_reshaped || has_other_memory(lifted) || wrapper.has_data_mutation();
     // A change of shape of a view counts as well.
     const auto version = static_cast<uint64_t>(

@@ -213,6 +213,60 @@ TEST(CompileRegressions, ViewThatWasMadeWithoutGradientOfSomethingNew) {
       {leaf({2, 2})});
 }
 
+TEST(CompileRegressions, ViewThatWasMadeWithoutGradientOfAWrittenArgument) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    in[1].logical_and_(in[1]);
+    at::Tensor y;
+    {
+      at::NoGradGuard no_grad;
+      y = in[1].slice(0, 0, 1);
+    }
+    return {y.select(0, 0)};
+  };
+  expect_compiled_like_eager(f, [] {
+    const at::Tensor x = at::randn({2, 2}).requires_grad_();
+    return CallInputs{{x, x.view({2, 2})}, {x}};
+  });
+}
+
+TEST(CompileRegressions, WriteWithoutGradModeToAViewOfALeaf) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    at::NoGradGuard no_grad;
+    in[0].mul_(2);
+    return {};
+  };
+  expect_compiled_like_eager(f, [] {
+    const at::Tensor x = at::randn({3}).requires_grad_();
+    return CallInputs{{x.view({3})}, {x}};
+  });
+}
+
+TEST(CompileRegressions, ShapeThatChangesAfterAWriteBehindAnOffset) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    in[0].relu_();
+    in[0].squeeze_(0);
+    return {};
+  };
+  expect_compiled_like_eager(f, [] { return CallInputs{{at::randn({4}).narrow(0, 2, 1)}, {}}; });
+}
+
+TEST(CompileRegressions, ShapeThatChangesBesideAsStrided) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor y = in[0].as_strided({2}, {1});
+        in[0].t_();
+        return {y * 2, in[0].as_strided({2}, {1}) * 3};
+      },
+      {at::randn({2, 2})});
+  auto compiled = compile(aot::FlatFunction([](const Tensors& in) -> Tensors {
+                            in[0].relu_();
+                            in[0].t_();
+                            return {in[0].as_strided({2}, {1}) * 2};
+                          }),
+                          {.fullgraph = true});
+  EXPECT_THROW(compiled(Tensors{at::randn({2, 2})}), Unsupported);
+}
+
 TEST(CompileRegressions, InnerGradientByWhatAnotherArgumentWasMadeFrom) {
   const auto f = [](const Tensors& in) -> Tensors {
     return torch::autograd::grad({(in[0] * in[1]).sum()}, {in[0]}, {}, true, true);
