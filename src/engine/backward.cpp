@@ -101,6 +101,7 @@ Backward::Backward(const NodePtr& root, const GraphTask& task, const std::string
     found_.ready.pop_back();
     add_step(found_.known[next]);
   }
+  constants_.reset();
 }
 
 Backward::~Backward() {
@@ -115,13 +116,6 @@ const GraphTask::ExecInfo* Backward::wanted(const Node* node) const {
 
 void Backward::refuse(std::string reason) {
   if (refusal_.empty()) refusal_ = std::move(reason);
-}
-
-template <class T>
-void Backward::put(const T& part_of_key) {
-  static_assert(std::is_trivially_copyable_v<T>);
-  const auto* bytes = reinterpret_cast<const uint8_t*>(&part_of_key);
-  found_.key.insert(found_.key.end(), bytes, bytes + sizeof(T));
 }
 
 void Backward::describe_surroundings(const std::string* backend) {
@@ -238,22 +232,27 @@ bool Backward::collect_saved(Step& step) {
 }
 
 bool Backward::collect_constants(Node& node) {
-  NodeCall current(0, node.getptr());
-  CompiledNodeArgs args(call_, current);
+  if (!constants_) constants_.emplace(call_);
+  constants_->node.node = node.getptr();
   const auto lock = lock_node(node);
   try {
-    node.compiled_args(args);
+    node.compiled_args(constants_->args);
   } catch (const std::exception&) {
+    constants_.reset();
     return false;
   }
-  args.collect(kEndOfConstants);
-  const auto constants = args.key();
-  const uint8_t* end = constants.key + constants.key_size;
-  if (constants.key_size < sizeof(kEndOfConstants) ||
-      std::memcmp(end - sizeof(kEndOfConstants), &kEndOfConstants, sizeof(kEndOfConstants)) != 0) {
+  constants_->args.collect(kEndOfConstants);
+  const auto all = constants_->args.key();
+  const auto count = static_cast<uint16_t>(all.key_size - constants_->size);
+  const uint8_t* first = all.key + constants_->size;
+  const uint8_t* mark = first + count - sizeof(kEndOfConstants);
+  if (count < sizeof(kEndOfConstants) ||
+      std::memcmp(mark, &kEndOfConstants, sizeof(kEndOfConstants)) != 0) {
+    constants_.reset();
     return false;
   }
-  found_.key.insert(found_.key.end(), constants.key, end);
+  found_.key.put(first, count);
+  constants_->size += count;
   return true;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/libtorch.h"
+#include "engine/key.h"
 #include "engine/step.h"
 
 namespace ahead::engine {
@@ -50,7 +51,7 @@ class Backward {
   void let_go(size_t first_step, size_t end_step);
 
   /// Types, constants and edges of all nodes.
-  const std::vector<uint8_t>& key() const { return found_.key; }
+  c10::ArrayRef<uint8_t> key() const { return found_.key.bytes(); }
   /// All sizes and strides that graphs depend on.
   const std::vector<int64_t>& sizes() const { return found_.sizes; }
   /// Where the sizes of the gradient at this place begin among them; of what lies behind a node
@@ -80,12 +81,22 @@ class Backward {
     bool operator<(const Ready& other) const { return sequence < other.sequence; }
   };
 
+  /// What LibTorch writes down of the nodes' constants, one after the other.
+  struct Constants {
+    explicit Constants(torch::dynamo::autograd::AutogradCompilerCall& call)
+        : node(0, nullptr), args(call, node) {}
+
+    torch::dynamo::autograd::NodeCall node;  ///< the one being asked
+    torch::dynamo::autograd::CompiledNodeArgs args;
+    size_t size = 0;
+  };
+
   /// What the walk writes down. Memory is kept from one backward of a thread to the next: asking
   /// for large pieces anew each time costs more than filling them.
   struct Found {
     std::vector<Step> steps;
     std::vector<int32_t> targets;
-    std::vector<uint8_t> key;
+    Key key;
     std::vector<int64_t> sizes;
     std::vector<uint32_t> place_sizes;
     std::vector<uint32_t> input_sizes;
@@ -102,7 +113,9 @@ class Backward {
   static constexpr uint32_t kNoSizes = UINT32_MAX;
 
   template <class T>
-  void put(const T& part_of_key);
+  void put(const T& part_of_key) {
+    found_.key.put(part_of_key);
+  }
   void know_nodes(const NodePtr& root);
   Known& find(torch::autograd::Node* node);
   Known& meet(torch::autograd::Node* node);
@@ -126,6 +139,7 @@ class Backward {
 
   const torch::autograd::GraphTask& task_;
   torch::dynamo::autograd::AutogradCompilerCall call_;
+  std::optional<Constants> constants_;  ///< while it walks
   Found found_;
   size_t num_places_ = 0;
   std::string refusal_;

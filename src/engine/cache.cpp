@@ -18,7 +18,7 @@ std::optional<Cache::Hit> Cache::find(const Backward& backward, Miss& miss) {
   std::lock_guard<std::mutex> lock(mutex_);
   const Entry* like = nullptr;
   for (size_t i = 0; i < entries_.size(); ++i) {
-    if (entries_[i]->key != backward.key()) {
+    if (backward.key() != entries_[i]->key) {
       if (like == nullptr) like = entries_[i].get();
       continue;
     }
@@ -37,7 +37,7 @@ std::optional<Cache::Hit> Cache::find(const Backward& backward, Miss& miss) {
 
 void Cache::add(const Backward& backward, std::shared_ptr<Program> program, int64_t limit) {
   auto entry = std::make_unique<Entry>();
-  entry->key = backward.key();
+  entry->key = backward.key().vec();
   for (const Step& step : backward.steps()) entry->key_ends.push_back(step.key_end);
   entry->program = std::move(program);
   std::lock_guard<std::mutex> lock(mutex_);
@@ -47,7 +47,7 @@ void Cache::add(const Backward& backward, std::shared_ptr<Program> program, int6
 }
 
 std::string Cache::difference(const Entry& entry, const Backward& backward) {
-  const std::vector<uint8_t>&key = backward.key(), &other = entry.key;
+  const c10::ArrayRef<uint8_t> key = backward.key(), other = entry.key;
   const auto differ = std::mismatch(key.begin(), key.end(), other.begin(), other.end());
   const auto same = static_cast<size_t>(differ.first - key.begin());
   if (key == other) {
