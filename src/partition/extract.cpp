@@ -87,7 +87,7 @@ class Extractor {
       in_backward_[i] = role.in_backward
                             ? role.serves_backward
                             : verdicts_[i].compute_in_backward && !role.never_in_backward &&
-                                  any_result(node, needed_in_backward_);
+                                  !role.is_read_later && any_result(node, needed_in_backward_);
       if (in_backward_[i]) mark_operands(node, needed_in_backward_);
     }
   }

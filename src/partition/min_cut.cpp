@@ -80,7 +80,7 @@ class Network {
   bool runs_once(size_t node) const {
     const bool of_backward = joint_.nodes[node]->phase == Phase::Backward;
     const Role& role = joint_.roles[node];
-    if (role.never_in_backward) return true;
+    if (role.never_in_backward || role.is_read_later) return true;
     // It runs once in any case, in the forward or in the backward.
     if (of_backward && !role.in_forward) return false;
     return rulings_[node].again == Again::Never || rulings_[node].again == Again::Expensive;

@@ -41,6 +41,8 @@ bool is(const Case& c) {
 const Rule rules[] = {
     {[](const Case& c) { return c.role.never_in_backward; }, Again::Never,
      "reads around its operand in a storage that is overwritten"},
+    {[](const Case& c) { return c.role.is_read_later; }, Again::Never,
+     "the caller gets it, and the backward reads what it holds then"},
     {[](const Case& c) { return ops::is_random(c.node); }, Again::Never,
      "random: a second run would draw other numbers"},
     {[](const Case& c) { return ops::has_effect(c.node); }, Again::Never,

@@ -1,6 +1,7 @@
 #include "partition/roles.h"
 
 #include "ahead/errors.h"
+#include "ops/aliasing.h"
 #include "ops/node_facts.h"
 
 namespace ahead::partition {
@@ -8,7 +9,8 @@ namespace {
 
 class RoleFinder {
  public:
-  explicit RoleFinder(const Graph& joint) : joint_(joint) {
+  explicit RoleFinder(const Graph& joint)
+      : joint_(joint), aliasing_(joint), is_seen_outside_(joint.value_capacity()) {
     for (Node& node : joint.nodes()) nodes_.push_back(&node);
     roles_.resize(nodes_.size());
     for (const Node* node : nodes_) ordered_.push_back(ops::is_ordered(*node));
@@ -18,6 +20,7 @@ class RoleFinder {
     find_forward();
     find_backward();
     find_what_serves_backward();
+    keep_what_is_read_later();
     return std::move(roles_);
   }
 
@@ -57,7 +60,25 @@ class RoleFinder {
     }
   }
 
+  /// Marks the memory that the caller can write to between forward and backward.
+  void find_what_is_seen_outside() {
+    const auto mark = [&](const Value* value) { is_seen_outside_[aliasing_.group(value)] = true; };
+    for (const Graph::Input& input : joint_.inputs()) mark(input.value);
+    for (const Graph::Output& output : joint_.outputs()) {
+      if (output.value != nullptr && is_forward_output(output)) mark(output.value);
+    }
+  }
+
+  /// Whether the node is one of the backward that may find other values than the forward would.
+  bool reads_later(const Node& node) const {
+    bool reads = false;
+    node.for_each_operand(
+        [&](const Value* value) { reads |= is_seen_outside_[aliasing_.group(value)]; });
+    return reads && node.phase == Phase::Backward;
+  }
+
   void find_backward() {
+    find_what_is_seen_outside();
     Marks late(joint_.value_capacity());
     for (const Graph::Input& input : joint_.inputs()) {
       if (input.slot.kind == Slot::Kind::Tangent) late[input.value->id()] = true;
@@ -68,8 +89,8 @@ class RoleFinder {
       Role& role = roles_[i];
       bool takes_late = false;
       node.for_each_operand([&](const Value* value) { takes_late |= late[value->id()]; });
-      role.in_backward =
-          takes_late || node.has(Tag::MustBeInBackward) || (ordered_[i] && !role.in_forward);
+      role.in_backward = takes_late || node.has(Tag::MustBeInBackward) ||
+                         (!role.in_forward && (ordered_[i] || reads_later(node)));
       if (!role.in_backward) continue;
       if (role.in_forward) refuse(node);
       for (const Value* result : node.results()) {
@@ -109,7 +130,24 @@ class RoleFinder {
     }
   }
 
+  /// What the backward reads of the forward's outputs is what these hold then.
+  void keep_what_is_read_later() {
+    std::vector<bool> is_kept(joint_.value_capacity());
+    for (const Node* node : nodes_) {
+      if (!reads_later(*node)) continue;
+      node->for_each_operand([&](const Value* value) {
+        is_kept[value->id()] = is_seen_outside_[aliasing_.group(value)];
+      });
+    }
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      if (nodes_[i]->phase == Phase::Forward && !ops::is_view(*nodes_[i]))
+        roles_[i].is_read_later = any_result(*nodes_[i], is_kept);
+    }
+  }
+
   const Graph& joint_;
+  const ops::Aliasing aliasing_;
+  std::vector<bool> is_seen_outside_;  ///< by Aliasing::group
   std::vector<const Node*> nodes_;
   std::vector<bool> ordered_;
   std::vector<Role> roles_;

@@ -48,7 +48,8 @@ at::Tensor with_double_gradient(const at::Tensor& tensor) {
 at::Tensor with_mixed_gradient(const at::Tensor& tensor, const at::Tensor& other) {
   at::Tensor result = tensor * 1;
   if (result.requires_grad()) {
-    result.register_hook([value = other.detach()](const at::Tensor& gradient) {
+    // Its own copy: to read what was written to since the forward is refused.
+    result.register_hook([value = other.detach().clone()](const at::Tensor& gradient) {
       return gradient + value.sum().to(gradient.scalar_type());
     });
   }

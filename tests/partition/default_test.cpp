@@ -62,7 +62,7 @@ graph(%x: f32[2, 3] Primal 0 requires_grad, %w: f32[3] Captured 0 requires_grad,
   EXPECT_EQ(halves.saved_bytes(), 48);
   EXPECT_EQ(halves.explain(),
             "saved      24 bytes  %4: f32[2, 3] = aten.tanh(%3)\n"
-            "           the backward takes it, and computes nothing again\n");
+            "           the caller gets it, and the backward reads what it holds then\n");
 }
 
 TEST(DefaultPartition, MakesViewsAgainJustBeforeTheirUse) {

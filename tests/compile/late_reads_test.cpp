@@ -1,0 +1,59 @@
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "ahead/ahead.h"
+
+namespace ahead {
+namespace {
+
+constexpr const char* complaint = "modified by an inplace operation";
+
+/// What the backward of `result` complains of; empty: nothing.
+std::string error_of_backward(const at::Tensor& result) {
+  try {
+    result.sum().backward();
+  } catch (const c10::Error& error) {
+    return error.msg();
+  }
+  return "";
+}
+
+/// In eager a hook sees what was written since the forward; a compiled one must not see less.
+template <class Function>
+void expect_notices_write(Function function, const at::Tensor& scale) {
+  for (const Partitioner partitioner : {Partitioner::Default, Partitioner::MinCut}) {
+    auto compiled = compile(function, Options{.fullgraph = true, .partitioner = partitioner});
+    for (int call = 0; call < 3; ++call) {
+      const at::Tensor x = torch::ones({4}).requires_grad_();
+      const auto [y, result] = compiled(x, scale);
+      result.mul_(3);
+      EXPECT_NE(error_of_backward(y).find(complaint), std::string::npos) << call;
+    }
+  }
+}
+
+TEST(LateReads, WritesToWhatHooksReadAreNoticed) {
+  expect_notices_write(
+      [](const at::Tensor& x, const at::Tensor& scale) {
+        at::Tensor y = x * 1;
+        y.register_hook([value = scale.detach()](const at::Tensor& gradient) {
+          return gradient * value.sum();
+        });
+        return std::make_tuple(y, scale);
+      },
+      torch::full({8}, 2.0));
+}
+
+TEST(LateReads, WritesToResultsThatHooksReadAreNoticed) {
+  expect_notices_write(
+      [](const at::Tensor& x, const at::Tensor& scale) {
+        const at::Tensor product = scale.exp();
+        at::Tensor y = x * 1;
+        y.register_hook([product](const at::Tensor& gradient) { return gradient * product.sum(); });
+        return std::make_tuple(y, product);
+      },
+      torch::full({8}, 2.0));
+}
+
+}  // namespace
+}  // namespace ahead
