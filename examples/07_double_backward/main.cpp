@@ -41,6 +41,17 @@ Tensor force_error(Energy& e, const Tensor& atoms, const Tensor& depth, const Te
   return forces.square().mean();
 }
 
+/// An activation that brings its own gradient, which autograd differentiates in turn.
+struct SquaredRelu : torch::autograd::Function<SquaredRelu> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x) {
+    context->save_for_backward({x});
+    return x.relu().square();
+  }
+  static Tensors backward(torch::autograd::AutogradContext* context, const Tensors& gradients) {
+    return {gradients[0] * 2 * context->get_saved_variables()[0].relu()};
+  }
+};
+
 /// The gradients of a loss; undefined where it does not depend on a tensor.
 Tensors gradients(const Tensor& loss, const Tensors& tensors) {
   return grad({loss}, tensors, {}, /*retain_graph=*/{}, /*create_graph=*/{}, /*allow_unused=*/true);
@@ -90,5 +101,12 @@ int main() {
   check(same(gradients(force_error(compiled_energy, atoms, depth, width), fitted),
              gradients(force_error(energy, atoms, depth, width), fitted), /*to_the_bit=*/false),
         "so is how they depend on the parameters");
+
+  // Custom autograd functions and hooks are differentiated as in eager.
+  auto custom = [&](const Tensor& in) { return SquaredRelu::apply(net->forward(in)).tanh(); };
+  auto compiled_custom = ahead::compile(custom, strict);
+  check(derivative(derivative(compiled_custom(x), x), x)
+            .equal(derivative(derivative(custom(x), x), x)),
+        "custom autograd function: second derivatives to the bit");
   return check.exit_code();
 }
