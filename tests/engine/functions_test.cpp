@@ -293,5 +293,32 @@ TEST(EngineFunctions, GradientsOfSomeInputsOfAnOwnNode) {
   expect_as_eager(program);
 }
 
+/// A custom function, so that the derivative of an own node has a node of its own kind.
+struct OwnCube : torch::autograd::Function<OwnCube> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
+    context->save_for_backward({x});
+    return x * x * x;
+  }
+  static variable_list backward(torch::autograd::AutogradContext* context,
+                                const variable_list& gradients) {
+    const at::Tensor x = context->get_saved_variables()[0];
+    return {gradients[0] * 3 * x * x};
+  }
+};
+
+TEST(EngineFunctions, SecondDerivativesThroughAnOwnNode) {
+  auto model = ahead::compile([](const at::Tensor& x) { return OwnCube::apply(x.sin()); });
+  const auto program = [&] {
+    const at::Tensor x = leaf({3});
+    const at::Tensor slope =
+        torch::autograd::grad({model(x).sum()}, {x}, {}, true, /*create_graph=*/true)[0];
+    (slope.exp() * x).sum().backward();
+    return std::vector<at::Tensor>{slope.detach(), x.grad()};
+  };
+  program();
+  program();
+  expect_as_eager(program);
+}
+
 }  // namespace
 }  // namespace ahead
