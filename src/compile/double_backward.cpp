@@ -124,6 +124,17 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
     return *known;
   }
 
+  /// A few operators have a gradient in place only, and what changes its shape is saved without its
+  /// history.
+  static void check_differentiable(const at::Tensor& output) {
+    if (output.requires_grad()) return;
+    throw Unsupported("double backward",
+                      TensorMeta::of(output).str() +
+                          ": this result has no gradient when the function runs again, on what was "
+                          "saved (after eq_(), or t_() of an argument). Take the gradient inside "
+                          "the compiled function.");
+  }
+
   Tensors gradient(const Tensors& arguments, const std::vector<bool>& key,
                    size_t num_tangents) const {
     const auto num_needed = static_cast<int64_t>(needs_.size());
@@ -132,7 +143,9 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
     const size_t num_gradients = grad_arguments_.size();
     Tensors roots, tangents(arguments.begin() + num_needed, arguments.end()), targets;
     for (size_t i = 0; i < num_tangents; ++i) {
-      if (key[num_gradients + i]) roots.push_back(outputs[i]);
+      if (!key[num_gradients + i]) continue;
+      check_differentiable(outputs[i]);
+      roots.push_back(outputs[i]);
     }
     for (size_t i = 0; i < num_gradients; ++i) {
       if (key[i] && grad_arguments_[i] >= 0)

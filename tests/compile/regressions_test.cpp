@@ -280,6 +280,19 @@ TEST(CompileRegressions, InnerGradientByWhatAnotherArgumentWasMadeFrom) {
   EXPECT_NO_THROW(compiled(Tensors{parts[0], parts[1] * 2}));
 }
 
+TEST(CompileRegressions, SecondDerivativeOfAGradientInPlaceOnly) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    const at::Tensor y = in[0].clone();
+    return {y.eq_(in[0])};
+  };
+  EXPECT_THROW(differentiate_twice(f, leaf({3})), Unsupported);
+  const auto g = [](const Tensors& in) -> Tensors {
+    in[0].t_();
+    return {in[0].amin({0}, true)};
+  };
+  EXPECT_THROW(differentiate_twice(g, leaf({2, 3})), Unsupported);
+}
+
 TEST(CompileRegressions, ViewsOfADetachedTensorAfterAWrite) {
   expect_compiled_like_eager(
       [](const Tensors& in) -> Tensors {
