@@ -109,6 +109,21 @@ ResultSorter::ResultSorter(Tracer& tracer, const std::vector<at::Tensor>& result
     if (traced_[i].defined()) sort(i);
   }
   for (const auto& [first, group] : groups_) sort_group(group);
+  for (size_t i = 0; i < num_results_; ++i) check_base(i);
+}
+
+/// Nobody may write to a view of a leaf; a caller would get one that is no view.
+void ResultSorter::check_base(size_t i) const {
+  const at::Tensor& traced = traced_[i];
+  if (!traced.defined() || traced.is_inference() || !traced.is_view()) return;
+  const at::Tensor base(traced._base());
+  if (!base.is_leaf() || !base.requires_grad() || facts_[i].kind == Kind::ViewOfResult ||
+      facts_[i].kind == Kind::Result || inputs_.count(base.unsafeGetTensorImpl()) != 0)
+    return;
+  throw Unsupported("trace",
+                    facts_[i].value->meta.str() +
+                        ": the function returns a view of a leaf that it makes itself. Make the "
+                        "leaf outside, or return a clone of the view.");
 }
 
 void ResultSorter::find_inputs() {

@@ -280,6 +280,14 @@ TEST(CompileRegressions, InnerGradientByWhatAnotherArgumentWasMadeFrom) {
   EXPECT_NO_THROW(compiled(Tensors{parts[0], parts[1] * 2}));
 }
 
+TEST(CompileRegressions, ViewOfALeafThatIsMadeInside) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    return {in[0] * 2, in[1].detach().requires_grad_().view(-1)};
+  };
+  auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true});
+  EXPECT_THROW(compiled(Tensors{leaf({3}), at::randn({2})}), Unsupported);
+}
+
 TEST(CompileRegressions, SecondDerivativeOfAGradientInPlaceOnly) {
   const auto f = [](const Tensors& in) -> Tensors {
     const at::Tensor y = in[0].clone();
