@@ -280,6 +280,26 @@ TEST(CompileRegressions, InnerGradientByWhatAnotherArgumentWasMadeFrom) {
   EXPECT_NO_THROW(compiled(Tensors{parts[0], parts[1] * 2}));
 }
 
+TEST(CompileRegressions, HookThatReadsAnArgumentWrittenToBeforeTheBackward) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    const at::Tensor y = in[0] * 1;
+    y.register_hook(
+        [x = in[1].detach()](const at::Tensor& gradient) { return gradient + x.sum(); });
+    return {y};
+  };
+  for (const Partitioner partitioner : {Partitioner::Default, Partitioner::MinCut}) {
+    Options options{.fullgraph = true};
+    options.partitioner = partitioner;
+    auto compiled = compile(aot::FlatFunction(f), options);
+    const at::Tensor x = leaf({3}), read = at::randn({2});
+    const at::Tensor y = compiled(Tensors{x, read})[0];
+    y.sum().backward({}, /*retain_graph=*/true);
+    EXPECT_TRUE(at::equal(x.grad(), at::ones({3}) + read.sum()));
+    read.mul_(2);
+    EXPECT_THROW(y.sum().backward(), c10::Error);
+  }
+}
+
 TEST(CompileRegressions, ViewOfALeafThatIsMadeInside) {
   const auto f = [](const Tensors& in) -> Tensors {
     return {in[0] * 2, in[1].detach().requires_grad_().view(-1)};
