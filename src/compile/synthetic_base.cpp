@@ -49,7 +49,17 @@ struct Member {
   bool is_tracked;
   /// The first argument that has the same version counter.
   int32_t counter;
+  /// An earlier argument that is the same tensor; -1: there is none.
+  int32_t same_as;
 };
+
+int32_t first_same(const Tensors& args, const std::vector<int32_t>& group, size_t index) {
+  for (int32_t earlier : group) {
+    if (static_cast<size_t>(earlier) >= index) break;
+    if (args[static_cast<size_t>(earlier)].is_same(args[index])) return earlier;
+  }
+  return -1;
+}
 
 /// LibTorch's wording, so that people can search for it.
 [[noreturn]] void throw_without_base() {
@@ -84,7 +94,9 @@ struct MergedArguments::State {
       args[static_cast<size_t>(others[i])] = inputs[num_bases + i];
     }
     for (const Member& member : members) {
-      args[static_cast<size_t>(member.argument)] = view_of_base(member, inputs, args);
+      args[static_cast<size_t>(member.argument)] = member.same_as < 0
+                                                       ? view_of_base(member, inputs, args)
+                                                       : args[static_cast<size_t>(member.same_as)];
     }
     const Tensors given = args;
     Tensors results = function(args);
@@ -114,13 +126,14 @@ struct MergedArguments::State {
     for (const Member& member : members) {
       const at::Tensor& now = given[static_cast<size_t>(member.argument)];
       check_memory(member, now, inputs[static_cast<size_t>(member.input)]);
+      bumps.push_back(now.is_inference() ? 0 : static_cast<uint64_t>(now._version()));
+      if (member.same_as >= 0) continue;
       if (!now.is_leaf()) rebased.push_back(member.argument);
       const TensorMeta meta = TensorMeta::of(now);
       if (meta.sizes != member.meta.sizes || meta.strides != member.meta.strides ||
           meta.offset != member.meta.offset) {
         reshapes.push_back({member.argument, meta});
       }
-      bumps.push_back(now.is_inference() ? 0 : static_cast<uint64_t>(now._version()));
     }
   }
 
@@ -171,7 +184,8 @@ MergedArguments::MergedArguments(const aot::FlatFunction& function, const Tensor
       const auto index = static_cast<size_t>(base.arguments[i]);
       is_merged[index] = true;
       state_->members.push_back({base.arguments[i], static_cast<int32_t>(bases_.size()),
-                                 TensorMeta::of(args[index]), is_tracked, base.counters[i]});
+                                 TensorMeta::of(args[index]), is_tracked, base.counters[i],
+                                 first_same(args, base.arguments, index)});
     }
     inputs_.push_back(tensor);
     bases_.push_back(std::move(base));

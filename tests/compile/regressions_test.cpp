@@ -321,6 +321,18 @@ TEST(CompileRegressions, SecondDerivativeOfAGradientInPlaceOnly) {
   EXPECT_THROW(differentiate_twice(g, leaf({2, 3})), Unsupported);
 }
 
+TEST(CompileRegressions, OneTensorTwiceBesideOthersThatShareMemory) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    in[1].unsqueeze_(0);
+    in[3].add_(1);
+    return {in[0].permute({2, 1, 0}) * 2};
+  };
+  expect_compiled_like_eager(f, [] {
+    const at::Tensor x = at::randn({2, 3}), y = at::randn({2});
+    return CallInputs{{x, x, y, y.detach()}, {}};
+  });
+}
+
 TEST(CompileRegressions, ViewsOfADetachedTensorAfterAWrite) {
   expect_compiled_like_eager(
       [](const Tensors& in) -> Tensors {

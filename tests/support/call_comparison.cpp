@@ -295,9 +295,9 @@ class Comparison {
     if (points_.backward && !eager_.inputs.leaves.empty()) compare_backward_after_writes();
   }
 
-  /// Gradients that are not accumulated are laid out in any way.
+  /// Gradients that are not accumulated are laid out in any way, at any place of a storage.
   static at::Tensor packed(const at::Tensor& gradient) {
-    return gradient.defined() ? gradient.contiguous() : gradient;
+    return gradient.defined() ? gradient.clone(at::MemoryFormat::Contiguous) : gradient;
   }
 
   /// What was saved for the backward may be another tensor than in eager, so that either side may
