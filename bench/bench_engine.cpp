@@ -58,6 +58,35 @@ Workload chain(int length) {
   return {"chain", {weight}, {torch::randn({16})}, loss};
 }
 
+/// How often backwards of batches of 2 to 9 are captured, and what a new batch size costs then.
+void batch_sizes(benchmark::State& state) {
+  at::set_num_threads(1);
+  torch::manual_seed(0);
+  torch::nn::Sequential net(torch::nn::Linear(64, 256), torch::nn::GELU(),
+                            torch::nn::LayerNorm(torch::nn::LayerNormOptions({256})),
+                            torch::nn::Linear(256, 10));
+  const auto backward_of = [&](int64_t size) {
+    const Tensor loss = net->forward(torch::randn({size, 64})).pow(2).mean();
+    ca::Enable on;
+    return models::milliseconds([&] { loss.backward(); }, models::thread_clock);
+  };
+  double captures = 0, first = 0, second = 0, later = 0;
+  for (auto _ : state) {
+    ca::reset();
+    first = backward_of(2);
+    second = backward_of(3);
+    std::vector<double> others;
+    for (int64_t size = 4; size <= 9; ++size) others.push_back(backward_of(size));
+    captures = static_cast<double>(ca::stats().captures);
+    later = models::median(others);
+    state.SetIterationTime(1e-3 * (first + second + later));
+  }
+  state.counters["captures"] = captures;
+  state.counters["first_ms"] = first;
+  state.counters["second_ms"] = second;
+  state.counters["later_ms"] = later;
+}
+
 void add(std::function<Workload()> make, const std::string& name) {
   auto run = [make](benchmark::State& state) { backward(state, make()); };
   benchmark::RegisterBenchmark(("backward/" + name).c_str(), run)
@@ -74,6 +103,9 @@ int main(int argc, char** argv) {
   add(models::lstm_workload, "lstm");
   add([] { return chain(200); }, "chain200");
   add([] { return chain(1000); }, "chain1000");
+  benchmark::RegisterBenchmark("backward/batch_sizes", batch_sizes)
+      ->UseManualTime()
+      ->Unit(benchmark::kMillisecond);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   benchmark::RunSpecifiedBenchmarks();

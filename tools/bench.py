@@ -144,8 +144,9 @@ def measure(build, rounds, seconds, environment):
         samples["include_ms"].append(include_ms())
         say(f"round {number} of {rounds}: captured backwards")
         for name, entry in run_benchmark(build, "bench_engine", "", seconds, environment).items():
-            for field in ("eager_ms", "compiled_ms", "ratio", "capture_ms", "lookup_us"):
-                samples[f"{name}/{field}"].append(entry[field])
+            for field, value in entry.items():
+                if field.endswith(("_ms", "_us", "ratio", "captures")):
+                    samples[f"{name}/{field}"].append(value)
         for model in CAPTURES:
             say(f"round {number} of {rounds}: Python's compiled autograd captures {model}")
             capture, cached, eager = engine_peer.ask(model)
@@ -259,6 +260,13 @@ def engine_rows(samples):
         yield Row(f"Python's captured backward {model}, against eager", 0, None, f"{ratio:.2f}×", "", None)
     look = 1e-3 * min(samples["backward/chain1000/lookup_us"])
     yield Row("look-up of 1,000 nodes", look, None, "", "≤ 150 µs", look <= MOST_LOOKUP_MS)
+    sizes = "backward/batch_sizes"
+    captures = max(samples[f"{sizes}/captures"])
+    first, later = statistics.median(samples[f"{sizes}/first_ms"]), statistics.median(samples[f"{sizes}/later_ms"])
+    yield Row(
+        f"captures over batches of 2 to 9: {captures:.0f}; a later batch, against the first", later, first,
+        f"{first / later:.1f}×", "≤ 2", captures <= 2,
+    )
 
 
 def print_table(rows):

@@ -37,8 +37,24 @@ struct InputKey {
   uint64_t dims_and_flags;
 };
 
-bool is_accumulator(const Node& node) {
-  return typeid(node) == typeid(torch::autograd::AccumulateGrad);
+enum class Special : uint8_t { None, Accumulator, CopySlices };
+
+Special find_special(const std::type_info& type) {
+  if (type == typeid(torch::autograd::AccumulateGrad)) return Special::Accumulator;
+  return type == typeid(torch::autograd::CopySlices) ? Special::CopySlices : Special::None;
+}
+
+/// To compare types is to compare names, so it is done once for each type.
+Special special(const Node& node) {
+  struct Entry {
+    const std::type_info* type;
+    Special special;
+  };
+  thread_local Entry known[64];
+  const std::type_info& type = typeid(node);
+  Entry& entry = known[(reinterpret_cast<uintptr_t>(&type) >> 4) % std::size(known)];
+  if (entry.type != &type) entry = {&type, find_special(type)};
+  return entry.special;
 }
 
 /// Whether the tracer can stand in for this tensor.
@@ -187,7 +203,7 @@ Step::Kind Backward::kind_of(const Known& known) {
   Node& node = *known.node;
   if (has_hooks(node)) return Step::Kind::Eager;
   if (!known.is_needed) return Step::Kind::Result;
-  return is_accumulator(node) ? Step::Kind::Accumulate : Step::Kind::Traced;
+  return special(node) == Special::Accumulator ? Step::Kind::Accumulate : Step::Kind::Traced;
 }
 
 void Backward::add_step(const Known& known) {
@@ -210,7 +226,7 @@ void Backward::add_step(const Known& known) {
 /// A CopySlices tells what the node inside it holds, but not which node that is.
 void Backward::describe_type(const Node& node) {
   put(&typeid(node));
-  if (typeid(node) != typeid(torch::autograd::CopySlices)) return;
+  if (special(node) != Special::CopySlices) return;
   const auto& inner = static_cast<const torch::autograd::CopySlices&>(node).fn;
   if (inner != nullptr) describe_type(*inner);
 }
