@@ -92,6 +92,7 @@ void Backward::Found::clear() {
   sizes.clear();
   place_sizes.clear();
   input_sizes.clear();
+  number_sizes.clear();
   versions.clear();
   held.clear();
   known.clear();
@@ -237,8 +238,9 @@ bool Backward::collect_saved(Step& step) {
   step.first_input = static_cast<uint32_t>(inputs().size());
   const size_t first_size = call_.all_size_inputs.size();
   step.first_size_input = static_cast<uint32_t>(first_size);
-  step.first_size = static_cast<uint32_t>(found_.sizes.size());
   const bool is_known = collect_constants(*step.node) && collect_numbers(step.first_number);
+  found_.number_sizes.resize(call_.lifted_ivalue_args.args.size(), kNoSizes);
+  step.first_size = static_cast<uint32_t>(found_.sizes.size());
   step.num_size_inputs = static_cast<uint32_t>(call_.all_size_inputs.size() - first_size);
   for (size_t i = first_size; i < call_.all_size_inputs.size(); ++i) {
     found_.sizes.push_back(call_.all_size_inputs[i].value);
@@ -275,10 +277,14 @@ bool Backward::collect_constants(Node& node) {
 bool Backward::collect_numbers(size_t first) {
   for (size_t i = first; i < call_.lifted_ivalue_args.args.size(); ++i) {
     const c10::IValue& number = *call_.lifted_ivalue_args.args[i].actual_ptr;
-    if (!number.isInt() && !number.isDouble()) return false;
-    put(number.isInt());
-    if (number.isInt()) put(number.toInt());
-    if (number.isDouble()) put(number.toDouble());
+    const bool is_integer = number.isInt() || number.isSymInt();
+    if (!is_integer && !number.isDouble()) return false;
+    put(is_integer);
+    // An integer may change as a size may.
+    found_.number_sizes.push_back(is_integer ? static_cast<uint32_t>(found_.sizes.size())
+                                             : kNoSizes);
+    if (is_integer) found_.sizes.push_back(number.toInt());
+    if (!is_integer) put(number.toDouble());
   }
   return true;
 }

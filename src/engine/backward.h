@@ -42,6 +42,12 @@ class Backward {
   std::vector<at::Tensor>& inputs() { return call_.tensor_args.inputs; }
   const std::vector<at::Tensor>& inputs() const { return call_.tensor_args.inputs; }
   torch::dynamo::autograd::AutogradCompilerCall& call() { return call_; }
+  /// Where the integer that a custom function holds stands among the sizes; nothing for other
+  /// numbers.
+  std::optional<size_t> size_of_number(size_t number) const {
+    const uint32_t position = found_.number_sizes[number];
+    return position == kNoSizes ? std::nullopt : std::optional<size_t>(position);
+  }
   /// Whether nobody wrote to this input since it was found.
   bool is_unwritten(size_t input) const {
     return version_of(inputs()[input]) == found_.versions[input];
@@ -100,6 +106,7 @@ class Backward {
     std::vector<int64_t> sizes;
     std::vector<uint32_t> place_sizes;
     std::vector<uint32_t> input_sizes;
+    std::vector<uint32_t> number_sizes;
     std::vector<uint32_t> versions;
     std::vector<uint32_t> held;  ///< inputs of steps that have run which others still hold
     /// Nodes by address: a table with open addressing of positions in `known`, plus one.

@@ -120,6 +120,15 @@ class PartTracer {
     for (Part::Expected& expected : part_.expected) lift_gradient(expected);
   }
 
+  /// Says what stands for the numbers that custom functions hold.
+  void lift_numbers() {
+    auto& numbers = backward_.call().lifted_ivalue_args.args;
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      const auto position = is_lifted() ? backward_.size_of_number(i) : std::nullopt;
+      numbers[i].proxy = position ? c10::IValue(size(*position)) : *numbers[i].actual_ptr;
+    }
+  }
+
   void lift_gradient(Part::Expected& expected) {
     if (!expected.gradient) return;
     const TensorMeta& meta = *expected.gradient;
@@ -203,7 +212,7 @@ class PartTracer {
             traced[i];
       }
     }
-    for (auto& number : backward_.call().lifted_ivalue_args.args) number.proxy = *number.actual_ptr;
+    lift_numbers();
     const std::vector<at::Tensor> before = places_;
     for (current_ = part_.begin; current_ < part_.end; ++current_) follow_step(tracer);
     return take_outputs(before);

@@ -178,6 +178,36 @@ TEST(CaFunctions, test_autograd_cpp_node_data_dependent) {
   EXPECT_EQ(stats().cache_hits, 1u);
 }
 
+struct Numbers : Function<Numbers> {
+  static constexpr bool is_traceable = true;
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, int64_t number) {
+    context->saved_data["int"] = number;
+    context->saved_data["symint"] = c10::SymInt(number);
+    return x;
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    const c10::SymInt number = context->saved_data["symint"].toSymInt();
+    TORCH_CHECK(number == context->saved_data["int"].toSymInt());
+    return {grads[0] + number, at::Tensor()};
+  }
+};
+
+// What changes is lifted when it does, so the first number has a graph of its own.
+TEST(CaFunctions, test_autograd_cpp_node_saved_int) {
+  const auto counted = expect_as_eager(
+      [] {
+        Tensors gradients;
+        for (int64_t number : {1, 2, 3, 1}) {
+          const at::Tensor x = leaf({10, 10});
+          Numbers::apply(x, number).sum().backward();
+          gradients.push_back(x.grad());
+        }
+        return gradients;
+      },
+      /*runs=*/1);
+  EXPECT_EQ(counted.captures, 2u);
+}
+
 struct DrawsForNothing : Function<DrawsForNothing> {
   static at::Tensor forward(AutogradContext*, const at::Tensor& x) { return x * 2; }
   static variable_list backward(AutogradContext*, const variable_list& grads) {

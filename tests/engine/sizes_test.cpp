@@ -293,6 +293,33 @@ TEST_F(EngineSizes, WhatLibTorchWantsAsANumberIsCapturedAgain) {
   EXPECT_NE(all_reasons().find("Sizes that change have graphs of their own"), std::string::npos);
 }
 
+/// Multiplies by an integer that it keeps.
+struct Times : torch::autograd::Function<Times> {
+  static constexpr bool is_traceable = true;
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            int64_t factor, double shift) {
+    context->saved_data["factor"] = factor;
+    context->saved_data["shift"] = shift;
+    return x * factor + shift;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const c10::SymInt factor = context->saved_data["factor"].toSymInt();
+    const at::Tensor gradient = gradients[0] * factor + context->saved_data["shift"].toDouble();
+    return {gradient, at::Tensor(), at::Tensor()};
+  }
+};
+
+TEST_F(EngineSizes, IntegersThatFunctionsKeepChangeAsSizesDo) {
+  expect_as_eager(
+      [&](int64_t n) {
+        const at::Tensor y = linear(3);
+        return (Times::apply(y, n, 0.5) * Times::apply(y, n + 4, 0.25)).sum();
+      },
+      {w_, b_}, {1, 2, 3, 1, 7, 2});
+  EXPECT_EQ(compiled_autograd::stats().captures, 2u) << all_reasons();
+}
+
 TEST_F(EngineSizes, FixedSizesOnRequest) {
   expect_as_eager([&](int64_t n) { return linear(n).tanh().sum(); }, {w_, b_}, {2, 3, 4, 5},
                   {.dynamic = false});
