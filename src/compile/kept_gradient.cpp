@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <exception>
 #include <mutex>
 
@@ -265,18 +266,39 @@ std::vector<const Value*> forward_inputs(const JointGraph& joint) {
   return inputs;
 }
 
-/// All that the backward saves, and the inputs from which the rest of the forward can be computed.
-std::vector<Need> find_needs(const JointGraph& joint, const PartitionedGraphs& graphs) {
+/// Which values of a joint graph its backward and its differentiable outputs are computed from.
+std::vector<bool> find_used(const JointGraph& joint, const Graph& backward) {
+  std::vector<bool> used(joint.value_capacity());
+  for (const Graph::Input& input : backward.inputs()) {
+    if (input.slot.kind != Slot::Kind::Tangent) continue;
+    used[joint.outputs()[joint_output(joint, input.slot.index)].value->id()] = true;
+  }
+  for (const Node* node = joint.last(); node != nullptr; node = node->prev()) {
+    const auto is_used = [&](const Value* result) {
+      return result != nullptr && used[result->id()];
+    };
+    const bool runs = node->phase == Phase::Backward ||
+                      std::any_of(node->results().begin(), node->results().end(), is_used);
+    if (runs) node->for_each_operand([&](const Value* value) { used[value->id()] = true; });
+  }
+  return used;
+}
+
+/// All that the backward saves, and the inputs from which the rest of the forward can be computed:
+/// a derivative of higher order may need any of it.
+std::vector<Need> find_needs(const JointGraph& joint, const PartitionedGraphs& graphs,
+                             const std::vector<const Value*>& inputs, const ValueMap& values) {
   std::vector<Need> needs;
-  std::vector<bool> is_saved(joint.inputs().size());
+  std::vector<bool> is_saved(inputs.size());
   for (size_t i = 0; i < graphs.saved.size(); ++i) {
     needs.push_back({Need::Kind::Saved, static_cast<int32_t>(i)});
     if (graphs.saved[i].input >= 0) is_saved[static_cast<size_t>(graphs.saved[i].input)] = true;
   }
-  for (const Need& need : ForwardCone(joint, graphs).needs) {
-    const bool is_new =
-        need.kind == Need::Kind::Input && !is_saved[static_cast<size_t>(need.index)];
-    if (is_new) needs.push_back(need);
+  const std::vector<bool> used = find_used(joint, graphs.backward);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const uint32_t id = inputs[i]->id();
+    if (!is_saved[i] && used[id] && values[id] != nullptr)
+      needs.push_back({Need::Kind::Input, static_cast<int32_t>(i)});
   }
   return needs;
 }
@@ -317,7 +339,7 @@ std::shared_ptr<runtime::DifferentiableBackward> make_kept_gradient(
     const PartitionedGraphs& graphs, const aot::GraphCompiler& compiler) {
   const ValueMap values = values_of_copy(trace->values(), captured, joint);
   const std::vector<const Value*> inputs = forward_inputs(joint);
-  std::vector<Need> needs = find_needs(joint, graphs);
+  std::vector<Need> needs = find_needs(joint, graphs, inputs, values);
   GivenValues given = find_given(needs, graphs.saved, inputs, values);
   KeptTrace::Stage outputs{find_roots(*trace, joint, graphs.backward), {}};
   for (const Graph::Output& output : graphs.backward.outputs()) {

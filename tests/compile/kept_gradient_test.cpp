@@ -111,6 +111,28 @@ TEST(KeptGradient, CustomFunctions) {
   expect_derivatives([&](const at::Tensor& x) { return Cube::apply(x * weight).tanh(); });
 }
 
+struct SquaredRelu : torch::autograd::Function<SquaredRelu> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
+    context->save_for_backward({x});
+    return x.relu().square();
+  }
+  static Tensors backward(AutogradContext* context, const Tensors& gradients) {
+    return {gradients[0] * 2 * context->get_saved_variables()[0].relu()};
+  }
+};
+
+TEST(KeptGradient, NeedsWhatTheBackwardDoesNotSave) {
+  // The first derivative needs what the custom function made of its argument, the second what that
+  // was made from.
+  const at::Tensor weight = leaf({5}), bias = leaf({1});
+  expect_derivatives(
+      [&](const at::Tensor& x) { return SquaredRelu::apply(x * weight + bias).tanh(); });
+  torch::nn::Linear linear(5, 1);
+  expect_derivatives([&](const at::Tensor& x) {
+    return SquaredRelu::apply(linear->forward(x.sin().unsqueeze(0))).tanh();
+  });
+}
+
 TEST(KeptGradient, CustomFunctionsInTheBackwardOfOthers) {
   expect_derivatives([](const at::Tensor& x) { return Sine::apply(x); });
   expect_derivatives([](const at::Tensor& x) { return Sine::apply(Cube::apply(x).tanh()) * x; });
