@@ -119,6 +119,8 @@ Backward::Backward(const NodePtr& root, const GraphTask& task, const std::string
     add_step(found_.known[next]);
   }
   constants_.reset();
+  // Nodes that a node tells of would live until the end of the backward.
+  call_.node_calls.clear();
 }
 
 Backward::~Backward() {

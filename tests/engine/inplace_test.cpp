@@ -220,6 +220,19 @@ TEST(EngineInPlace, WriteToASavedViewThrowsAsEager) {
   }
 }
 
+TEST(EngineInPlace, ErrorNamesTheNodeThatEagerNames) {
+  // Which one it is depends on whether the second write's node still lives.
+  expect_error_as_eager([] {
+    const at::Tensor x = leaf({4, 2});
+    const at::Tensor base = x * 2;
+    const at::Tensor view = base.select(1, 0);
+    view.tanh_();
+    view.mul_(3);
+    view.sum().backward();
+    return Tensors{x.grad()};
+  });
+}
+
 TEST(EngineInPlace, WriteToASavedResultThrowsAsEager) {
   expect_error_as_eager([] {
     const at::Tensor x = leaf({4});
