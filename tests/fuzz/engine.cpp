@@ -63,6 +63,30 @@ void add_hooks(const Tensors& roots, uint64_t seed, const Calls& calls) {
   }
 }
 
+/// Gives some leaves hooks that do the same.
+void add_leaf_hooks(const EagerRun& run, uint64_t seed, const Calls& calls) {
+  int64_t number = 1000;
+  for (const MadeInput& input : run.inputs()) {
+    ++number;
+    if (!input.leaf.defined() || !input.leaf.requires_grad()) continue;
+    if ((seed + static_cast<uint64_t>(number)) % 4 != 0) continue;
+    input.leaf.register_hook([calls, number](const at::Tensor& gradient) {
+      calls->push_back(number);
+      return gradient * 1.5;
+    });
+  }
+}
+
+/// All roots or, for some seeds, some of them.
+Tensors chosen(const Tensors& roots, uint64_t seed) {
+  if (roots.size() < 2 || seed % 5 < 3) return roots;
+  Tensors some;
+  for (size_t i = 0; i < roots.size(); ++i) {
+    if (((seed + i * 104729) * 0x9e3779b97f4a7c15 >> 63) != 0) some.push_back(roots[i]);
+  }
+  return some.empty() ? Tensors{roots.back()} : some;
+}
+
 /// Everything that a forward and a backward leave behind.
 struct Outcome {
   std::string error;
@@ -70,12 +94,22 @@ struct Outcome {
   std::vector<int64_t> calls;
 };
 
+/// Whether a leaf takes a gradient together with memory that something else uses too is not
+/// compared: captured backwards copy it then.
+at::Tensor without_offset(const at::Tensor& gradient) {
+  if (!gradient.defined() || !gradient.has_storage() || gradient.storage_offset() == 0)
+    return gradient;
+  at::NoGradGuard no_grad;
+  return at::empty_strided(gradient.sizes(), gradient.strides(), gradient.options())
+      .copy_(gradient);
+}
+
 void accumulate(const EagerRun& run, const Tensors& roots, const Tensors& tangents, bool twice,
                 Tensors& left) {
   torch::autograd::backward(roots, tangents, /*retain_graph=*/twice);
   if (twice) torch::autograd::backward(roots, tangents);
   for (const MadeInput& input : run.inputs()) {
-    if (input.leaf.defined()) left.push_back(input.leaf.grad());
+    if (input.leaf.defined()) left.push_back(without_offset(input.leaf.grad()));
   }
 }
 
@@ -85,14 +119,15 @@ std::string first_line(const std::string& text) {
 }
 
 void run_backward(EagerRun& run, uint64_t seed, bool compiled, Outcome& outcome) {
-  const Tensors roots = run.roots();
-  if (roots.empty()) return;
+  if (run.roots().empty()) return;
+  const Tensors roots = chosen(run.roots(), seed);
   Tensors tangents;
   for (const at::Tensor& root : roots) {
     tangents.push_back(random_tangent(at::empty_like(root.detach()), seed));
   }
   const auto calls = std::make_shared<std::vector<int64_t>>();
   if (seed % 3 != 0) add_hooks(roots, seed, calls);
+  if (seed % 7 < 3) add_leaf_hooks(run, seed, calls);
   std::optional<compiled_autograd::Enable> on;
   if (compiled) on.emplace();
   if (seed % 2 == 0) {
