@@ -47,6 +47,14 @@ class Inputs {
   int num_made_ = 0;
 };
 
+/// Whether one call may go on from what another one wrote to a tensor that has a gradient.
+bool may_be_chained(const Program& program) {
+  for (const Input& input : program.inputs) {
+    if (input.captured && (input.requires_grad || !input.is_own())) return true;
+  }
+  return false;
+}
+
 /// The graphs as they were traced and cut.
 std::string graphs_of(const Compiled<aot::FlatFunction>& compiled) {
   std::string text;
@@ -68,7 +76,10 @@ Verdict check_with(const Program& program, const Options& options) {
     // Some factories write to what they make, which a graph need not: versions count from there.
     const CallPoints points{.exact_gradients = !eager.calls_are_chained(),
                             .double_backward = is_last && program.seed % 4 == 0,
-                            .new_versions = false};
+                            .new_versions = false,
+                            // Either side may have saved what is written to, and a later call
+                            // would have to do with it.
+                            .write_to_outputs = is_last || !may_be_chained(program)};
     const ComparedCall compared = compare_call(expected, actual, call, points);
     // How far eager got before it threw shows in the inputs; a trace leaves them alone.
     if (!compared.error.empty()) return {Verdict::Kind::BothThrow, compared.error, "", ""};
