@@ -163,6 +163,7 @@ Argument FakeHandler::take_tensor(at::Tensor& tensor) {
     throw UserError("trace", op_.op->name() + ": tensors of two different traces meet.");
   }
   choose_device(tensor);
+  if (at::isFloatingType(tensor.scalar_type())) tracer_->note_dtype(tensor.scalar_type());
   Value* value = fake.value();
   tensor = at::Tensor(fake.meta());
   return Argument(value);

@@ -49,14 +49,18 @@ class LiftHandler {
     if (op_.mutates) count_list_writes();
     if (!op_.mutates) find_viewed();
     if (op_.keeps_layout) remember_layouts();
+    if (op_.is_autocast && is_autocast_enabled() && tracer_->phase() == Phase::Backward)
+      watch_casts();
     if (!op_.is_in_formula || !follow_eager_formula(op_, *tracer_, stack_)) call();
+    tracer_->stop_watching_casts();
     restore_layouts();
     return_originals();
     tracer_->keep_storages();
     for (size_t i = 0; i < written_.size(); ++i) {
       tracer_->mirror_history(written_[i]);
-      const bool is_unchanged = history_of(written_[i]) == histories_[i];
-      tracer_->note_write(written_[i], is_unchanged, *op_.op);
+      const NodePtr history = history_of(written_[i]);
+      tracer_->note_write(written_[i], history == histories_[i], *op_.op);
+      if (history == nullptr && histories_[i] != nullptr) tracer_->note_cut_history(*op_.op);
     }
     watch_results();
   }
@@ -142,6 +146,19 @@ class LiftHandler {
       for (size_t i = stack_.size() - static_cast<size_t>(op_.num_returns); i < stack_.size(); ++i)
         if (stack_[i].isTensor() && stack_[i].toTensor().is_same(view)) stack_[i] = original;
     }
+  }
+
+  void watch_casts() {
+    std::optional<at::ScalarType> dtype;
+    bool is_one = true;
+    for (size_t i = first_argument(); i < stack_.size(); ++i) {
+      for_each_tensor(stack_[i], [&](const at::Tensor& tensor) {
+        if (!tensor.defined() || !at::isFloatingType(tensor.scalar_type())) return;
+        is_one = is_one && (!dtype || dtype == tensor.scalar_type());
+        dtype = tensor.scalar_type();
+      });
+    }
+    if (dtype) tracer_->watch_casts(*op_.op, is_one ? dtype : std::nullopt);
   }
 
   void find_written() {

@@ -303,12 +303,23 @@ void Session::add_gradients() {
   std::vector<at::Tensor> gradients(targets.size());
   if (!roots.empty() && !targets.empty()) gradients = run_engine(roots, tangents, targets);
   check_tangents_kept(tangents);
+  check_casts();
   const bool has_any = std::any_of(gradients.begin(), gradients.end(),
                                    [](const at::Tensor& gradient) { return gradient.defined(); });
   if (!has_any && !reaches_any(roots, targets)) check_no_inner_history(roots);
   for (size_t i = 0; i < gradients.size(); ++i) {
     add_output(gradients[i], {Slot::Kind::GradOf, positions[i]});
   }
+}
+
+/// Whether backward() is called where autocast is on is not known yet.
+void Session::check_casts() const {
+  const Operator* op = tracer_.cast_in_backward();
+  if (op == nullptr || !is_capture_) return;
+  throw Unsupported("trace", op->name() +
+                                 ": autocast would cast what this operator of the backward takes, "
+                                 "but only if the backward runs inside autocast, too. Cast it in "
+                                 "the backward yourself.");
 }
 
 /// The caller may hold the tensor that a tangent is.
@@ -339,6 +350,15 @@ void Session::cut_boundaries() {
   }
 }
 
+/// The gradient of an argument would come in two parts, by what stands for it inside and by itself.
+void Session::check_not_argument(const torch::autograd::AccumulateGrad& leaf) const {
+  const Lifted* lifted = tracer_.find_lifted(leaf.variable);
+  if (lifted == nullptr || lifted->link != GradLink::OwnLeaf || lifted->node.get() == &leaf) return;
+  throw Unsupported("trace", TensorMeta::of(leaf.variable).str() +
+                                 ": a custom autograd function takes this tensor as a captured "
+                                 "one, and it is an argument as well. Use the argument.");
+}
+
 /// A custom autograd function may name a parameter that no operator has met yet.
 void Session::lift_unseen_leaves(const edge_list& roots) {
   for_each_node(roots, [&](torch::autograd::Node& node) {
@@ -352,6 +372,7 @@ void Session::lift_unseen_leaves(const edge_list& roots) {
       }
       if (leaf != nullptr && leaf->variable.defined() && !is_traced(leaf->variable)) {
         tracer_.lift(leaf->variable);
+        check_not_argument(*leaf);
       }
     }
     check_accumulator(node);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+
 #include <unordered_map>
 #include <unordered_set>
 
@@ -54,10 +56,12 @@ class Session {
   void add_results(const std::vector<at::Tensor>& results);
   void add_gradients();
   static void check_tangents_kept(const std::vector<at::Tensor>& tangents);
+  void check_casts() const;
   void check_no_inner_history(const torch::autograd::edge_list& roots) const;
   void cut_boundaries();
   void add_accumulated_grads();
   void lift_unseen_leaves(const torch::autograd::edge_list& roots);
+  void check_not_argument(const torch::autograd::AccumulateGrad& leaf) const;
   void check_not_mutated_in_backward() const;
   void note_grads();
   void restore_grads();

@@ -28,6 +28,7 @@ struct TracedOp {
   bool effectful = false;
   bool pointwise = false;  ///< with one result
   bool is_unfold_backward = false;
+  bool is_autocast = false;        ///< autocast may cast what it takes
   bool addresses_storage = false;  ///< reaches elements by where they lie in memory
   /// Stands in a gradient formula that is another one in eager; see eager_formulas.h.
   bool is_in_formula = false;

@@ -117,8 +117,24 @@ class Tracer : public c10::intrusive_ptr_target {
   /// After an operator wrote to a traced tensor and left it the history it had, or not: notes it if
   /// autograd does not know.
   void note_write(const at::Tensor& written, bool has_same_history, const Operator& op);
-  /// An operator that wrote without autograd's knowledge; null if there is none.
+  /// An operator took the history of a traced tensor away (detach_), which no node tells.
+  void note_cut_history(const Operator& op) { hidden_write_ = &op; }
+  /// An operator that wrote without autograd's knowledge, or cut a history; null if there is none.
   const Operator* hidden_write() const { return hidden_write_; }
+
+  /// An operator that autocast may cast for is about to be called in the backward on floating-point
+  /// tensors of this type; none: of several types.
+  void watch_casts(const Operator& op, std::optional<at::ScalarType> dtype) {
+    watched_op_ = &op;
+    uncast_ = dtype;
+  }
+  void stop_watching_casts() { watched_op_ = nullptr; }
+  /// A floating-point tensor of this type reached a kernel.
+  void note_dtype(at::ScalarType dtype) {
+    if (watched_op_ != nullptr && uncast_ != dtype) cast_in_backward_ = watched_op_;
+  }
+  /// An operator of the backward for which autocast cast something; null if there is none.
+  const Operator* cast_in_backward() const { return cast_in_backward_; }
 
   /// Functionalisation is about to call the twin of this in-place operator.
   void announce_in_place(const Operator* op) { announced_in_place_ = op; }
@@ -207,6 +223,9 @@ class Tracer : public c10::intrusive_ptr_target {
   bool any_storage_is_addressed_ = false;
   std::unordered_set<const c10::StorageImpl*> detached_storages_;
   const Operator* hidden_write_ = nullptr;
+  const Operator* watched_op_ = nullptr;
+  std::optional<at::ScalarType> uncast_;
+  const Operator* cast_in_backward_ = nullptr;
   std::vector<const CheckpointPolicy*> checkpoints_;
   struct Constant {
     at::Tensor real, fake;
