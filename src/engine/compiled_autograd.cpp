@@ -1,13 +1,12 @@
 #include "ahead/compiled_autograd.h"
 
-#include <torch/csrc/autograd/engine.h>
-
 #include <exception>
 
 #include "ahead/errors.h"
 #include "base/intern.h"
 #include "engine/cache.h"
 #include "engine/driver.h"
+#include "engine/gate.h"
 #include "runtime/backends.h"
 
 namespace ahead {
@@ -44,7 +43,7 @@ namespace compiled_autograd {
 
 Enable::Enable(Options options) {
   runtime::find_backend(options.backend);
-  torch::autograd::Engine::set_compiled_autograd(&engine::run_backward);
+  engine::install_gate();
   // Backwards for fixed sizes only are not those for changing ones.
   const std::string* backend =
       intern(options.backend + (options.dynamic ? "" : " for fixed sizes"));

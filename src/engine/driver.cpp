@@ -12,6 +12,7 @@
 #include "ahead/errors.h"
 #include "engine/backward.h"
 #include "engine/cache.h"
+#include "engine/gate.h"
 #include "engine/program.h"
 #include "runtime/backends.h"
 #include "trace/tracer.h"
@@ -137,6 +138,7 @@ bool is_running() {
 
 variable_list run_backward(const NodePtr& root, const GraphTask& task, bool,
                            const torch::autograd::edge_list&) {
+  open_gate();
   const Settings* settings = current_settings();
   if (settings == nullptr || running || tracing::Tracer::current() != nullptr) {
     return run_in_eager_engine(root, task);

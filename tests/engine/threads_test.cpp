@@ -190,5 +190,20 @@ TEST(EngineThreads, CacheIsForgottenWhileOthersRun) {
   EXPECT_EQ(wrong, 0);
 }
 
+TEST(EngineThreads, ManySmallBackwardsStartAtOnce) {
+  std::atomic<int> wrong = 0;
+  on_threads(8, [&](int number) {
+    const at::Tensor x = torch::full({3}, 1.0 + number).requires_grad_();
+    for (int i = 0; i < 200; ++i) {
+      std::optional<Enable> on;
+      if (number % 2 == 0) on.emplace();
+      x.mutable_grad() = at::Tensor();
+      (x * x).sum().backward();
+      wrong += !at::equal(x.grad(), x.detach() * 2);
+    }
+  });
+  EXPECT_EQ(wrong, 0);
+}
+
 }  // namespace
 }  // namespace ahead
