@@ -17,6 +17,7 @@
 #include "runtime/region_watch.h"
 #include "runtime/saved_tensor_hooks.h"
 #include "runtime/surroundings.h"
+#include "trace/tracer.h"
 
 namespace ahead::compiling {
 namespace {
@@ -113,6 +114,7 @@ class KeptGradient final : public runtime::DifferentiableBackward,
   const std::vector<Need>& needs() const override { return needs_; }
 
   Tensors run(const Request& request) override {
+    check_not_traced();
     std::vector<Given> given;
     for (size_t i = 0; i < needs_.size(); ++i)
       given.push_back(try_to_get([&] { return request.needed(i); }));
@@ -138,6 +140,14 @@ class KeptGradient final : public runtime::DifferentiableBackward,
   }
 
  private:
+  static void check_not_traced() {
+    if (tracing::Tracer::current() == nullptr) return;
+    throw Unsupported("double backward",
+                      "a function that is being traced differentiates through an earlier call of a "
+                      "compiled function with custom gradients, hooks or hidden writes. Take that "
+                      "gradient outside.");
+  }
+
   /// A program may return what it was given, or one tensor twice.
   static at::Tensor own(at::Tensor&& tensor) {
     if (!tensor.defined() || tensor.use_count() == 1) return std::move(tensor);

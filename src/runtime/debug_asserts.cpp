@@ -6,6 +6,7 @@
 #include "ahead/errors.h"
 #include "base/hash.h"
 #include "ops/aliasing.h"
+#include "trace/guards.h"
 
 namespace ahead::runtime {
 namespace {
@@ -129,6 +130,8 @@ void DebugAsserts::check_gradients(const std::vector<at::Tensor>& gradients) con
 }
 
 uint64_t contents_hash(const at::Tensor& tensor) {
+  // A backward may be run while something is traced, of which this is no part.
+  const tracing::BelowTracing below;
   at::NoGradGuard no_grad;
   const at::Tensor elements = tensor.detach().cpu().contiguous().resolve_conj().resolve_neg();
   const std::string_view bytes(static_cast<const char*>(elements.const_data_ptr()),
