@@ -39,6 +39,7 @@ c10::weak_intrusive_ptr<T> weak(const c10::intrusive_ptr<T>& node) {
 /// VariableVersion is one pointer to the counter.
 inline bool share_version_counter(const at::Tensor& a, const at::Tensor& b) {
   static_assert(sizeof(c10::VariableVersion) == sizeof(void*));
+  // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): a pointer has one representation
   return std::memcmp(&a.unsafeGetTensorImpl()->version_counter(),
                      &b.unsafeGetTensorImpl()->version_counter(), sizeof(void*)) == 0;
 }

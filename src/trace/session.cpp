@@ -17,7 +17,6 @@ namespace ahead::tracing {
 namespace {
 
 namespace functional = at::functionalization::impl;
-using torch::autograd::Edge;
 using torch::autograd::edge_list;
 
 /// Memory is read without an operator, so it is LibTorch that notices. Its two complaints:
