@@ -12,6 +12,7 @@
 #include "trace/custom_op.h"
 #include "trace/eager_formulas.h"
 #include "trace/expand.h"
+#include "trace/functional.h"
 #include "trace/guards.h"
 #include "trace/map_tensors.h"
 #include "trace/overlap.h"
@@ -44,6 +45,7 @@ class LiftHandler {
     tracer_->set_grad_mode(at::GradMode::is_enabled());
     ensure_functionalizable(op_);
     if (op_.addresses_storage) address_storage();
+    if (op_.addresses_storage || (op_.mutates && !op_.keeps_layout)) note_fragile_view();
     if (op_.keeps_layout) write_by_layout();
     if (op_.mutates) find_written();
     if (op_.mutates) count_list_writes();
@@ -123,6 +125,32 @@ class LiftHandler {
     functional::sync(self.toTensor());
   }
 
+  void note_fragile_view() {
+    const c10::IValue& self = stack_[first_argument()];
+    if (!self.isTensor() || !is_traced(self.toTensor())) return;
+    if (!functional_wrapper(self.toTensor()).view_metas().empty())
+      tracer_->note_fragile_view(self.toTensor(), *op_.op);
+  }
+
+  bool is_differentiated() const {
+    bool requires_grad = false;
+    for (size_t i = first_argument(); i < stack_.size(); ++i) {
+      for_each_tensor(stack_[i], [&](const at::Tensor& tensor) {
+        requires_grad = requires_grad || (tensor.defined() && tensor.requires_grad());
+      });
+    }
+    return requires_grad && at::GradMode::is_enabled();
+  }
+
+  /// Autograd would have to know how views of one memory lie to each other.
+  void check_not_fragile(const at::Tensor& written) const {
+    const Operator* op = tracer_->fragile_view(written);
+    if (op == nullptr || !is_differentiated()) return;
+    throw Unsupported(
+        "trace", op_.op->name() + ": it writes to memory of which there is a view that " +
+                     op->name() + " made of another view, or changed in place. Clone that view.");
+  }
+
   /// Functionalisation undoes expand by adding up what was expanded. A part of it, each element of
   /// which is memory of its own, is written to as the part of the base that it is.
   void write_by_layout() {
@@ -196,6 +224,7 @@ class LiftHandler {
   void remember_layouts() {
     for (const at::Tensor& tensor : written_) {
       check_not_overlapping(tensor);
+      check_not_fragile(tensor);
       check_not_expanded(tensor);
       tracer_->check_stays_inside(tensor);
       functional::sync(tensor);

@@ -118,6 +118,15 @@ void Tracer::note_detached(const at::Tensor& traced) {
   detached_storages_.insert(storage_of(traced));
 }
 
+void Tracer::note_fragile_view(const at::Tensor& traced, const Operator& op) {
+  fragile_storages_.emplace(storage_of(traced), &op);
+}
+
+const Operator* Tracer::fragile_view(const at::Tensor& traced) const {
+  const auto found = fragile_storages_.find(storage_of(traced));
+  return found == fragile_storages_.end() ? nullptr : found->second;
+}
+
 void Tracer::note_write(const at::Tensor& written, bool has_same_history, const Operator& op) {
   const bool is_detached = detached_storages_.count(storage_of(written)) != 0;
   if (is_detached || (has_same_history && written.requires_grad())) hidden_write_ = &op;

@@ -111,6 +111,12 @@ class Tracer : public c10::intrusive_ptr_target {
   /// Gives real tensors back their own history.
   void restore_histories();
 
+  /// A view was given another shape in place, or made by as_strided of another view: a write to
+  /// their memory cannot be followed.
+  void note_fragile_view(const at::Tensor& traced, const Operator& op);
+  /// The operator noted for the memory of this tensor; null if there is none.
+  const Operator* fragile_view(const at::Tensor& traced) const;
+
   /// A view of a differentiable tensor was made that has no history: a write to their memory is
   /// hidden from autograd.
   void note_detached(const at::Tensor& traced);
@@ -222,6 +228,7 @@ class Tracer : public c10::intrusive_ptr_target {
   std::unordered_map<const c10::StorageImpl*, size_t> lifted_storages_;
   bool any_storage_is_addressed_ = false;
   std::unordered_set<const c10::StorageImpl*> detached_storages_;
+  std::unordered_map<const c10::StorageImpl*, const Operator*> fragile_storages_;
   const Operator* hidden_write_ = nullptr;
   const Operator* watched_op_ = nullptr;
   std::optional<at::ScalarType> uncast_;

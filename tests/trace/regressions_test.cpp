@@ -147,6 +147,29 @@ TEST(TraceRegressions, AddressesMemoryOfWrittenTensors) {
   }
 }
 
+TEST(TraceRegressions, RefusesDifferentiableWritesBesideFragileViews) {
+  const Tensor x = at::arange(4.0).view({2, 2}), w = at::ones({}).requires_grad_();
+  EXPECT_THROW(ahead::trace_joint(
+                   [&](const Tensors& in) -> Tensors {
+                     Tensor view = in[0].t();
+                     view.t_();
+                     view.select(0, 1).mul_(in[1]);
+                     return {in[0] * 1};
+                   },
+                   {x, w}),
+               ahead::Unsupported);
+  EXPECT_THROW(ahead::trace_joint(
+                   [&](const Tensors& in) -> Tensors {
+                     const Tensor product = in[0] * in[1];
+                     const Tensor part = product.narrow(1, 0, 1);
+                     const Tensor strided = part.as_strided({3}, {1});
+                     part.mul_(2);
+                     return {product, strided};
+                   },
+                   {x, w}),
+               ahead::Unsupported);
+}
+
 TEST(TraceRegressions, WrittenTensorsKeepTheirGaps) {
   expect_like_eager([] {
     const auto function = [](const Tensors& in) -> Tensors {
