@@ -271,7 +271,20 @@ class Extractor {
       });
     }
     std::sort(missing.begin(), missing.end());
-    for (size_t i : missing) copy_node(result_.backward, *joint_.nodes[i], map);
+    for (size_t i : missing) {
+      copy_node(result_.backward, *joint_.nodes[i], map);
+      move_views(*joint_.nodes[i], map);
+    }
+  }
+
+  /// Views of a copy begin where the copy does.
+  static void move_views(const Node& node, ValueMap& map) {
+    if (!ops::is_view(node)) return;
+    const Value* source = node.args()[0].value();
+    const int64_t distance = map[source->id()]->meta.offset - source->meta.offset;
+    for (const Value* result : node.results()) {
+      if (result != nullptr) map[result->id()]->meta.offset += distance;
+    }
   }
 
   const JointFacts& joint_;

@@ -55,5 +55,28 @@ TEST(LateReads, WritesToResultsThatHooksReadAreNoticed) {
       torch::full({8}, 2.0));
 }
 
+TEST(LateReads, ViewsOfOverwrittenArgumentsInTheMiddleOfTheirMemory) {
+  auto function = [](const at::Tensor& x) {
+    const at::Tensor y = x * 1;
+    y.register_hook([value = x.detach().view({2, 4}).t().clone()](const at::Tensor& gradient) {
+      return gradient + value.sum();
+    });
+    x.mul_(0.5);
+    return y;
+  };
+  const auto gradient = [](auto& callable) {
+    const at::Tensor leaf = torch::arange(80.0).div(7).requires_grad_();
+    const at::Tensor base = leaf * 1;
+    callable(base.narrow(0, 32, 8)).sum().backward();
+    return leaf.grad();
+  };
+  const at::Tensor expected = gradient(function);
+  for (const Partitioner partitioner : {Partitioner::Default, Partitioner::MinCut}) {
+    auto compiled = compile(function, Options{.fullgraph = true, .partitioner = partitioner});
+    for (int call = 0; call < 3; ++call)
+      EXPECT_TRUE(at::equal(gradient(compiled), expected)) << call;
+  }
+}
+
 }  // namespace
 }  // namespace ahead

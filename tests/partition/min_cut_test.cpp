@@ -29,6 +29,28 @@ Tensor leaf(at::IntArrayRef sizes) {
   return torch::randn(sizes).requires_grad_();
 }
 
+TEST(MinCut, ViewsOfACopyBeginWhereTheCopyDoes) {
+  const PartitionedGraphs halves = partition_min_cut(parse_joint(R"(
+graph(%x: f32[8]+32 Primal 0 requires_grad, %u: f32[8] Tangent 0, %t: f32[8] Tangent 1):
+  %v: f32[2, 4]+32 = aten.view(%x, [2, 4])
+  %c: f32[2, 4] = aten.sin(%v) !must_recompute
+  %m: f32[8] = aten.mul.Scalar(%x, 0.5)
+  %y: f32[8] = aten.mul.Scalar(%x, 1)
+  %f: f32[8] = aten.view(%c, [8]) !backward
+  %a: f32[8] = aten.mul.Tensor(%t, %f) !backward
+  %g: f32[8] = aten.add.Tensor(%u, %a, 1) !backward
+  return (%m MutatedInput 0 requires_grad, %y Output 0 requires_grad, %g GradOf 0)
+)"));
+  bool has_view = false;
+  for (const Node& node : halves.backward.nodes()) {
+    if (node.op().name() != "aten.view") continue;
+    EXPECT_EQ(node.result()->meta.offset, node.args()[0].value()->meta.offset);
+    has_view = true;
+  }
+  EXPECT_TRUE(has_view) << halves.backward.str();
+  EXPECT_TRUE(halves.saved[0].copied);
+}
+
 TEST(MinCut, SavesTheInputOfAChain) {
   const auto halves = expect_cut(trace_on(
       [](const Tensors& in) -> Tensors { return {in[0].cos().cos().cos()}; }, {leaf({8})}));
