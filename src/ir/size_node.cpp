@@ -57,6 +57,12 @@ std::vector<SymInt> integers(Nodes nodes) {
   return integers;
 }
 
+using LayoutTest = bool (*)(c10::ArrayRef<SymInt> sizes, c10::ArrayRef<SymInt> strides);
+
+SymNode decide_layout(LayoutTest test, Nodes sizes, Nodes strides) {
+  return DecisionNode::make(test(integers(sizes), integers(strides)));
+}
+
 SymInt product(const std::vector<SymInt>& sizes) {
   SymInt product = 1;
   for (const SymInt& size : sizes) product = product * size;
@@ -201,28 +207,23 @@ SymNode SizeNode::is_contiguous(Nodes sizes, Nodes strides) {
 }
 
 SymNode SizeNode::is_channels_last_contiguous_2d(Nodes sizes, Nodes strides) {
-  const auto a = integers(sizes), b = integers(strides);
-  return DecisionNode::make(c10::_compute_channels_last_contiguous_2d<SymInt>(a, b));
+  return decide_layout(c10::_compute_channels_last_contiguous_2d<SymInt>, sizes, strides);
 }
 
 SymNode SizeNode::is_channels_last_contiguous_3d(Nodes sizes, Nodes strides) {
-  const auto a = integers(sizes), b = integers(strides);
-  return DecisionNode::make(c10::_compute_channels_last_contiguous_3d<SymInt>(a, b));
+  return decide_layout(c10::_compute_channels_last_contiguous_3d<SymInt>, sizes, strides);
 }
 
 SymNode SizeNode::is_channels_last_strides_2d(Nodes sizes, Nodes strides) {
-  const auto a = integers(sizes), b = integers(strides);
-  return DecisionNode::make(c10::is_channels_last_strides_2d<SymInt>(a, b));
+  return decide_layout(c10::is_channels_last_strides_2d<SymInt>, sizes, strides);
 }
 
 SymNode SizeNode::is_channels_last_strides_3d(Nodes sizes, Nodes strides) {
-  const auto a = integers(sizes), b = integers(strides);
-  return DecisionNode::make(c10::is_channels_last_strides_3d<SymInt>(a, b));
+  return decide_layout(c10::is_channels_last_strides_3d<SymInt>, sizes, strides);
 }
 
 SymNode SizeNode::is_non_overlapping_and_dense(Nodes sizes, Nodes strides) {
-  const auto a = integers(sizes), b = integers(strides);
-  return DecisionNode::make(c10::_compute_non_overlapping_and_dense<SymInt>(a, b));
+  return decide_layout(c10::_compute_non_overlapping_and_dense<SymInt>, sizes, strides);
 }
 
 int64_t SizeNode::guard_int(const char* file, int64_t line) {

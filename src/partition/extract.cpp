@@ -172,25 +172,14 @@ class Extractor {
       forward.add_output(value, in_halves(output.slot), output.requires_grad);
     }
     const size_t num_outputs = forward.outputs().size();
-    find_visible_memory();
     for (const Value* value : saved_) add_saved(*value, map[value->id()], num_outputs);
-  }
-
-  void find_visible_memory() {
-    visible_.resize(joint_.graph.value_capacity());
-    for (const Graph::Input& input : joint_.graph.inputs())
-      visible_[joint_.aliasing.group(input.value)] = true;
-    for (const Graph::Output& output : joint_.graph.outputs()) {
-      if (output.value != nullptr && is_forward_output(output))
-        visible_[joint_.aliasing.group(output.value)] = true;
-    }
   }
 
   void add_saved(const Value& value, Value* in_forward, size_t num_outputs) {
     SavedValue saved;
     saved.joint_value = value.id();
     saved.copied = joint_.overwritten[value.id()];
-    saved.owned = saved.copied || !visible_[joint_.aliasing.group(&value)];
+    saved.owned = saved.copied || !joint_.visible[joint_.aliasing.group(&value)];
     saved.bytes = storage_bytes(value.meta);
     if (saved.copied) {
       in_forward = add_layout_copy(result_.forward, in_forward);
@@ -296,7 +285,6 @@ class Extractor {
   Marks needed_in_backward_;        ///< by Value::id()
   std::vector<bool> in_backward_, in_forward_, emitted_;
   std::vector<const Value*> saved_;
-  std::vector<bool> visible_;  ///< what shares memory with inputs or outputs; by Aliasing::group()
   PartitionedGraphs result_;
 };
 
@@ -305,8 +293,9 @@ class Extractor {
 JointFacts::JointFacts(const Graph& joint)
     : graph(joint),
       nodes(nodes_of(joint)),
-      roles(find_roles(joint)),
       aliasing(joint),
+      visible(find_visible(joint, aliasing)),
+      roles(find_roles(joint, aliasing, visible)),
       overwritten(joint.value_capacity()),
       producer(joint.value_capacity(), -1) {
   std::vector<bool> overwritten_group(joint.value_capacity());

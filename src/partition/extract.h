@@ -16,8 +16,9 @@ struct JointFacts {
 
   const Graph& graph;
   std::vector<const Node*> nodes;
-  std::vector<Role> roles;
   ops::Aliasing aliasing;
+  std::vector<bool> visible;  ///< what shares memory with inputs or results; by Aliasing::group
+  std::vector<Role> roles;
   /// Whether the value may share memory with an input that is overwritten after the forward; by
   /// Value::id().
   std::vector<bool> overwritten;

@@ -1,7 +1,6 @@
 #include "partition/roles.h"
 
 #include "ahead/errors.h"
-#include "ops/aliasing.h"
 #include "ops/node_facts.h"
 
 namespace ahead::partition {
@@ -9,8 +8,8 @@ namespace {
 
 class RoleFinder {
  public:
-  explicit RoleFinder(const Graph& joint)
-      : joint_(joint), aliasing_(joint), is_seen_outside_(joint.value_capacity()) {
+  RoleFinder(const Graph& joint, const ops::Aliasing& aliasing, const std::vector<bool>& is_visible)
+      : joint_(joint), aliasing_(aliasing), is_visible_(is_visible) {
     for (Node& node : joint.nodes()) nodes_.push_back(&node);
     roles_.resize(nodes_.size());
     for (const Node* node : nodes_) ordered_.push_back(ops::is_ordered(*node));
@@ -60,25 +59,15 @@ class RoleFinder {
     }
   }
 
-  /// Marks the memory that the caller can write to between forward and backward.
-  void find_what_is_seen_outside() {
-    const auto mark = [&](const Value* value) { is_seen_outside_[aliasing_.group(value)] = true; };
-    for (const Graph::Input& input : joint_.inputs()) mark(input.value);
-    for (const Graph::Output& output : joint_.outputs()) {
-      if (output.value != nullptr && is_forward_output(output)) mark(output.value);
-    }
-  }
-
   /// Whether the node is one of the backward that may find other values than the forward would.
   bool reads_later(const Node& node) const {
     bool reads = false;
     node.for_each_operand(
-        [&](const Value* value) { reads |= is_seen_outside_[aliasing_.group(value)]; });
+        [&](const Value* value) { reads |= is_visible_[aliasing_.group(value)]; });
     return reads && node.phase == Phase::Backward;
   }
 
   void find_backward() {
-    find_what_is_seen_outside();
     Marks late(joint_.value_capacity());
     for (const Graph::Input& input : joint_.inputs()) {
       if (input.slot.kind == Slot::Kind::Tangent) late[input.value->id()] = true;
@@ -135,9 +124,8 @@ class RoleFinder {
     std::vector<bool> is_kept(joint_.value_capacity());
     for (const Node* node : nodes_) {
       if (!reads_later(*node)) continue;
-      node->for_each_operand([&](const Value* value) {
-        is_kept[value->id()] = is_seen_outside_[aliasing_.group(value)];
-      });
+      node->for_each_operand(
+          [&](const Value* value) { is_kept[value->id()] = is_visible_[aliasing_.group(value)]; });
     }
     for (size_t i = 0; i < nodes_.size(); ++i) {
       if (nodes_[i]->phase == Phase::Forward && !ops::is_view(*nodes_[i]))
@@ -146,8 +134,8 @@ class RoleFinder {
   }
 
   const Graph& joint_;
-  const ops::Aliasing aliasing_;
-  std::vector<bool> is_seen_outside_;  ///< by Aliasing::group
+  const ops::Aliasing& aliasing_;
+  const std::vector<bool>& is_visible_;
   std::vector<const Node*> nodes_;
   std::vector<bool> ordered_;
   std::vector<Role> roles_;
@@ -155,8 +143,19 @@ class RoleFinder {
 
 }  // namespace
 
-std::vector<Role> find_roles(const Graph& joint) {
-  return RoleFinder(joint).run();
+std::vector<bool> find_visible(const Graph& joint, const ops::Aliasing& aliasing) {
+  std::vector<bool> is_visible(joint.value_capacity());
+  for (const Graph::Input& input : joint.inputs()) is_visible[aliasing.group(input.value)] = true;
+  for (const Graph::Output& output : joint.outputs()) {
+    if (output.value != nullptr && is_forward_output(output))
+      is_visible[aliasing.group(output.value)] = true;
+  }
+  return is_visible;
+}
+
+std::vector<Role> find_roles(const Graph& joint, const ops::Aliasing& aliasing,
+                             const std::vector<bool>& is_visible) {
+  return RoleFinder(joint, aliasing, is_visible).run();
 }
 
 }  // namespace ahead::partition

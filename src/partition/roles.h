@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "ahead/graph.h"
+#include "ops/aliasing.h"
 
 namespace ahead::partition {
 
@@ -23,9 +24,14 @@ struct Role {
   bool written_in_backward = false;
 };
 
-/// The roles of all nodes, in their order. Throws Unsupported if a node would have to be in both
-/// halves, though it may run only once or depends on a tangent.
-std::vector<Role> find_roles(const Graph& joint);
+/// Whether the caller sees memory of this group, as that of an input or of a result; by
+/// Aliasing::group.
+std::vector<bool> find_visible(const Graph& joint, const ops::Aliasing& aliasing);
+
+/// The roles of all nodes, in their order, given what is visible. Throws Unsupported if a node
+/// would have to be in both halves, though it may run only once or depends on a tangent.
+std::vector<Role> find_roles(const Graph& joint, const ops::Aliasing& aliasing,
+                             const std::vector<bool>& is_visible);
 
 /// Whether an output of a joint graph is one of its forward half.
 inline bool is_forward_output(const Graph::Output& output) {

@@ -2,27 +2,15 @@
 #include <torch/torch.h>
 
 #include "ahead/ahead.h"
+#include "support/engine_check.h"
 #include "support/like_eager.h"
 
 namespace ahead {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
+using test::leaf;
 using torch::autograd::grad;
-
-at::Tensor leaf(at::IntArrayRef sizes) {
-  return at::randn(sizes).set_requires_grad(true);
-}
-
-void expect_same(const Tensors& eager, const Tensors& compiled) {
-  ASSERT_EQ(eager.size(), compiled.size());
-  for (size_t i = 0; i < eager.size(); ++i) {
-    EXPECT_EQ(tensor_difference(eager[i], compiled[i]), "") << i;
-    EXPECT_EQ(eager[i].defined() && eager[i].requires_grad(),
-              compiled[i].defined() && compiled[i].requires_grad())
-        << i;
-  }
-}
 
 /// The derivatives of the sum of a function, one order after the other.
 template <class F>

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "ahead/ahead.h"
+#include "support/engine_check.h"
 #include "support/like_eager.h"
 
 /// Second and higher derivatives of compiled functions whose gradient is not that of the operators
@@ -13,22 +14,9 @@ namespace ahead {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
+using test::leaf;
 using torch::autograd::AutogradContext;
 using torch::autograd::grad;
-
-at::Tensor leaf(at::IntArrayRef sizes) {
-  return at::randn(sizes).set_requires_grad(true);
-}
-
-void expect_same(const Tensors& eager, const Tensors& compiled) {
-  ASSERT_EQ(eager.size(), compiled.size());
-  for (size_t i = 0; i < eager.size(); ++i) {
-    EXPECT_EQ(tensor_difference(eager[i], compiled[i]), "") << i;
-    EXPECT_EQ(eager[i].defined() && eager[i].requires_grad(),
-              compiled[i].defined() && compiled[i].requires_grad())
-        << i;
-  }
-}
 
 /// The sum of a function and its derivatives, until they depend on nothing any more.
 template <class F>

@@ -9,6 +9,7 @@
 namespace ahead::conformance {
 namespace {
 
+using test::all_reasons;
 using test::expect_as_eager;
 using test::grads_of;
 using test::leaf;
@@ -16,12 +17,6 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 using Tensors = std::vector<at::Tensor>;
-
-std::string all_reasons() {
-  std::string text;
-  for (const std::string& reason : compiled_autograd::reasons()) text += reason + "\n";
-  return text;
-}
 
 /// What a program leaves for each size must be eager's, and all sizes must be captured twice.
 compiled_autograd::Stats expect_two_captures(const std::function<Tensors(int64_t)>& program,

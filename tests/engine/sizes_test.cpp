@@ -11,6 +11,7 @@
 namespace ahead {
 namespace {
 
+using test::all_reasons;
 using test::leaf;
 
 /// A loss for inputs of which one size is given.
@@ -44,12 +45,6 @@ void expect_as_eager(const Loss& loss, const Parameters& parameters,
       EXPECT_EQ(expected[i].strides(), actual[i].strides()) << "size " << size;
     }
   }
-}
-
-std::string all_reasons() {
-  std::string text;
-  for (const std::string& reason : compiled_autograd::reasons()) text += reason + "\n";
-  return text;
 }
 
 class EngineSizes : public testing::Test {

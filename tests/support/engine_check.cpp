@@ -45,6 +45,12 @@ std::string error_of(const BackwardProgram& program) {
 
 }  // namespace
 
+std::string all_reasons() {
+  std::string text;
+  for (const std::string& reason : compiled_autograd::reasons()) text += reason + "\n";
+  return text;
+}
+
 at::Tensor leaf(at::IntArrayRef sizes) {
   return torch::randn(sizes, torch::requires_grad());
 }

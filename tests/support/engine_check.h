@@ -15,6 +15,9 @@ at::Tensor leaf(at::IntArrayRef sizes);
 /// The `.grad` of every parameter.
 std::vector<at::Tensor> grads_of(const torch::nn::Module& module);
 
+/// What compiled_autograd::reasons() tells, one in a line.
+std::string all_reasons();
+
 /// Builds tensors, runs backwards and returns what they left; deterministic for a given seed.
 using BackwardProgram = std::function<std::vector<at::Tensor>()>;
 

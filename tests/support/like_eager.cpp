@@ -231,6 +231,16 @@ ahead::TensorMeta meaningful(ahead::TensorMeta meta) {
   return meta;
 }
 
+void expect_same(const std::vector<at::Tensor>& eager, const std::vector<at::Tensor>& compiled) {
+  ASSERT_EQ(eager.size(), compiled.size());
+  for (size_t i = 0; i < eager.size(); ++i) {
+    EXPECT_EQ(tensor_difference(eager[i], compiled[i]), "") << i;
+    EXPECT_EQ(eager[i].defined() && eager[i].requires_grad(),
+              compiled[i].defined() && compiled[i].requires_grad())
+        << i;
+  }
+}
+
 std::string tensor_difference(const Tensor& expected, const Tensor& actual) {
   if (describe(expected) != describe(actual)) {
     return "expected " + describe(expected) + ", got " + describe(actual);

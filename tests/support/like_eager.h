@@ -28,6 +28,9 @@ ahead::JointGraph expect_like_eager(const std::function<Scene()>& make_scene);
 /// Says how two tensors differ in presence, metadata or bits; empty if they do not.
 std::string tensor_difference(const at::Tensor& expected, const at::Tensor& actual);
 
+/// Expects two lists of tensors to be the same in all that, and in whether they require grad.
+void expect_same(const std::vector<at::Tensor>& eager, const std::vector<at::Tensor>& compiled);
+
 /// The metadata without the strides that mean nothing: those of dimensions with at most one
 /// element.
 ahead::TensorMeta meaningful(ahead::TensorMeta meta);
