@@ -8,7 +8,6 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <set>
 #include <utility>
 
 #include "ahead/errors.h"
@@ -51,9 +50,6 @@ struct Boundary final : torch::autograd::Node {
   /// LibTorch lets nobody add an edge to a node that another one leads to, for it numbers nodes by
   /// depth; but what a tensor was made from is less deep than the tensor.
   void add_origin(torch::autograd::Edge origin) { next_edges_.push_back(std::move(origin)); }
-
-  /// Where gradients go from here outside, however far.
-  std::set<std::pair<const torch::autograd::Node*, uint32_t>> behind;
 };
 
 void check_supported(const at::Tensor& real) {
@@ -132,35 +128,13 @@ void link_view(Lifted& lifted, torch::autograd::CreationMeta creation) {
   attach(lifted.wrapper, node);
 }
 
-void find_behind(Boundary& boundary) {
-  const torch::autograd::Edge start = boundary.next_edge(0);
-  if (!start.is_valid()) return;
-  for_each_node({start}, [&](const torch::autograd::Node& node) {
-    for (const torch::autograd::Edge& edge : node.next_edges())
-      boundary.behind.emplace(edge.function.get(), edge.input_nr);
-  });
-}
-
-/// A path from a tensor from outside to one of the trace that it was computed from, if it was, so
-/// that differentiating by that one does not pass the other by.
+/// A path from a tensor from outside to one of the trace that it was computed from, so that
+/// differentiating by that one does not pass the other by.
 void tie(const Lifted& made, const Lifted& origin) {
-  namespace impl = torch::autograd::impl;
-  auto* boundary = dynamic_cast<Boundary*>(made.node.get());
-  if (boundary == nullptr || origin.node == nullptr || origin.node->num_outputs() == 0) return;
-  const torch::autograd::Edge outside = origin.node->next_edge(0);
-  if (boundary->behind.count({outside.function.get(), outside.input_nr}) == 0) return;
-  const torch::autograd::Edge inside = impl::gradient_edge(origin.wrapper);
+  const torch::autograd::Edge inside = torch::autograd::impl::gradient_edge(origin.wrapper);
   const bool is_unchanged = inside.function == origin.node ||
                             dynamic_cast<WholeViewBackward*>(inside.function.get()) != nullptr;
-  if (is_unchanged) boundary->add_origin(inside);
-}
-
-void tie_to_all(const Lifted& lifted, const std::vector<Lifted>& others) {
-  if (auto* boundary = dynamic_cast<Boundary*>(lifted.node.get())) find_behind(*boundary);
-  for (const Lifted& other : others) {
-    tie(lifted, other);
-    tie(other, lifted);
-  }
+  if (is_unchanged) static_cast<Boundary&>(*made.node).add_origin(inside);
 }
 
 }  // namespace
@@ -213,15 +187,13 @@ const at::Tensor& Tracer::add_lifted(const at::Tensor& real, Slot slot) {
                               layout == layouts_.end() ? nullptr : layout->second);
   lifted.wrapper = at::functionalization::impl::to_functional_tensor(lifted.contents);
   seal_storage(lifted.wrapper);
-  if (real.requires_grad()) {
-    link_gradient(lifted, slot.kind == Slot::Kind::Primal);
-    if (!IndependentInputs::is_active()) tie_to_all(lifted, lifted_);
-  }
+  if (real.requires_grad()) link_gradient(lifted, slot.kind == Slot::Kind::Primal);
   lifted.memory = lifted.wrapper.unsafeGetTensorImpl()->unsafe_storage().getWeakStorageImpl();
   lifted_storages_.emplace(lifted.memory._unsafe_get_target(), lifted_.size());
   lifted_index_.emplace(real.unsafeGetTensorImpl(), lifted_.size());
   const size_t position = lifted_.size();
   lifted_.push_back(std::move(lifted));
+  if (!IndependentInputs::is_active()) tie_to_relatives(position);
   if (real.is_leaf() && real.grad().defined()) {
     lifted_[position].original_grad = real.grad();
     if (lifted_[position].link != GradLink::SharedLeaf && !is_traced(real.grad())) {
@@ -259,6 +231,15 @@ void Tracer::link_gradient(Lifted& lifted, bool is_primal) {
     lifted.node->set_next_edges({{impl::grad_accumulator(lifted.real), 0}});
     impl::set_grad_accumulator(lifted.wrapper, weak(lifted.node));
   }
+}
+
+void Tracer::tie_to_relatives(size_t position) {
+  const Lifted& lifted = lifted_[position];
+  const bool is_computed = lifted.link == GradLink::Boundary;
+  if (!is_computed && lifted.link != GradLink::OwnLeaf) return;
+  const auto relatives = ancestry_.add(position, lifted.node->next_edge(0), is_computed);
+  for (size_t ancestor : relatives.ancestors) tie(lifted, lifted_[ancestor]);
+  for (size_t descendant : relatives.descendants) tie(lifted_[descendant], lifted);
 }
 
 FakeTensor& Tracer::lift_constant(const at::Tensor& real) {

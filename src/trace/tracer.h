@@ -13,6 +13,7 @@
 #include "ahead/graph.h"
 #include "ahead/trace.h"
 #include "base/libtorch.h"
+#include "trace/ancestry.h"
 #include "trace/fake_tensor.h"
 
 namespace ahead {
@@ -208,6 +209,7 @@ class Tracer : public c10::intrusive_ptr_target {
  private:
   const at::Tensor& add_lifted(const at::Tensor& real, Slot slot);
   void link_gradient(Lifted& lifted, bool is_primal);
+  void tie_to_relatives(size_t position);
   Lifted* lifted_of(const at::Tensor& traced);
 
   Graph graph_;
@@ -223,6 +225,7 @@ class Tracer : public c10::intrusive_ptr_target {
   int32_t num_captured_ = 0;
   uint64_t first_sequence_;
   std::vector<Lifted> lifted_;
+  Ancestry ancestry_;  ///< of the lifted tensors, by position
   std::unordered_map<const c10::TensorImpl*, size_t> lifted_index_;
   std::unordered_map<const c10::TensorImpl*, std::shared_ptr<const SymbolicLayout>> layouts_;
   std::unordered_map<const c10::StorageImpl*, size_t> lifted_storages_;
