@@ -25,6 +25,24 @@ NodePtr make_autograd_node(Args&&... args) {
   }
 }
 
+/// Lets a pointer point to a node that others keep alive, without counting; and lets go of it.
+template <class T>
+void borrow(std::shared_ptr<T>& pointer, T& node) {
+  pointer = std::shared_ptr<T>(std::shared_ptr<T>(), &node);
+}
+template <class T>
+void borrow(c10::intrusive_ptr<T>& pointer, T& node) {
+  pointer = c10::intrusive_ptr<T>::reclaim(&node);
+}
+template <class T>
+void give_back(std::shared_ptr<T>& pointer) {
+  pointer.reset();
+}
+template <class T>
+void give_back(c10::intrusive_ptr<T>& pointer) {
+  pointer.release();
+}
+
 /// A weak reference to an autograd node, as LibTorch's accumulators are held.
 template <class T>
 std::weak_ptr<T> weak(const std::shared_ptr<T>& node) {

@@ -1,6 +1,7 @@
 #include "engine/backward.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/tensor.h>
 
@@ -28,7 +29,12 @@ size_t slot_of(const Node* node) {
   return (reinterpret_cast<uintptr_t>(node) >> 4) * kEndOfConstants >> 20;
 }
 
-/// What the key says of an input of a step, and of a tensor that it holds.
+/// What the key says of a step, of an input of it, and of a tensor that it holds.
+struct StepKey {
+  const std::type_info* type;
+  uint32_t first_place;
+  uint32_t num_places;
+};
 struct PlaceKey {
   uint8_t dims, dtype, grad_dtype, layout, device_type, device_index, is_subclass, is_known;
 };
@@ -37,44 +43,29 @@ struct InputKey {
   uint64_t dims_and_flags;
 };
 
-enum class Special : uint8_t { None, Accumulator, CopySlices };
-
-Special find_special(const std::type_info& type) {
-  if (type == typeid(torch::autograd::AccumulateGrad)) return Special::Accumulator;
-  return type == typeid(torch::autograd::CopySlices) ? Special::CopySlices : Special::None;
-}
-
 /// To compare types is to compare names, so it is done once for each type.
-Special special(const Node& node) {
-  struct Entry {
-    const std::type_info* type;
-    Special special;
-  };
-  thread_local Entry known[64];
-  const std::type_info& type = typeid(node);
-  Entry& entry = known[(reinterpret_cast<uintptr_t>(&type) >> 4) % std::size(known)];
-  if (entry.type != &type) entry = {&type, find_special(type)};
-  return entry.special;
+Backward::Special find_special(const std::type_info& type) {
+  if (type == typeid(torch::autograd::AccumulateGrad)) return Backward::Special::Accumulator;
+  return type == typeid(torch::autograd::CopySlices) ? Backward::Special::CopySlices
+                                                     : Backward::Special::None;
 }
 
 /// Whether the tracer can stand in for this tensor.
-bool is_plain(const at::Tensor& tensor) {
-  constexpr c10::DispatchKeySet special =
-      c10::DispatchKeySet{c10::DispatchKey::Python,
-                          c10::DispatchKey::FuncTorchBatched,
-                          c10::DispatchKey::FuncTorchGradWrapper,
-                          c10::DispatchKey::Functionalize,
-                          c10::DispatchKey::ZeroTensor,
-                          c10::DispatchKey::Fake};
-  return tensor.layout() == at::kStrided && tensor.has_storage() && !tensor.is_quantized() &&
-         !tensor.is_nested() && !tensor.key_set().has_any(special) && !tensor.is_meta();
+bool is_plain(const c10::TensorImpl& tensor) {
+  using c10::DispatchKey;
+  constexpr c10::DispatchKeySet special{
+      DispatchKey::Python,        DispatchKey::FuncTorchBatched, DispatchKey::FuncTorchGradWrapper,
+      DispatchKey::Functionalize, DispatchKey::ZeroTensor,       DispatchKey::Fake,
+      DispatchKey::Sparse,        DispatchKey::SparseCsr,        DispatchKey::Quantized,
+      DispatchKey::NestedTensor,  DispatchKey::MkldnnCPU};
+  const c10::DispatchKeySet keys = tensor.key_set();
+  return !keys.has_any(special) && !keys.has_backend(c10::BackendComponent::MetaBit) &&
+         tensor.has_storage();
 }
 
-/// Whether the node would have to wait for another stream than the current one.
-bool is_on_other_stream(const InputMetadata& metadata) {
-  if (metadata.device().is_cpu()) return false;
-  c10::impl::VirtualGuardImpl guard(metadata.device().type());
-  return metadata.stream() != guard.getStream(metadata.device());
+/// Whether a node of this stream would have to wait for the current one.
+bool is_on_other_stream(c10::Device device, c10::Stream stream) {
+  return stream != c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
 }  // namespace
@@ -190,34 +181,44 @@ void Backward::describe_place(const InputMetadata& metadata) {
   found_.place_sizes.push_back(static_cast<uint32_t>(found_.sizes.size()));
   if (metadata.was_default_constructed()) return put(PlaceKey{});
   if (metadata.is_nested_tensor()) return refuse("a nested tensor takes part in it");
-  if (is_on_other_stream(metadata)) return refuse("it spans several streams");
+  const c10::Device device = metadata.device();
+  if (!device.is_cpu() && is_on_other_stream(device, metadata.stream())) {
+    return refuse("it spans several streams");
+  }
   const c10::SymIntArrayRef shape = metadata.shape_as_dim_vector();
   const std::optional<at::ScalarType> grad_dtype = metadata.grad_dtype();
-  put(PlaceKey{
-      static_cast<uint8_t>(shape.size()),
-      static_cast<uint8_t>(metadata.options().dtype().toScalarType()),
-      static_cast<uint8_t>(grad_dtype.value_or(at::ScalarType::Undefined)),
-      static_cast<uint8_t>(metadata.layout()), static_cast<uint8_t>(metadata.device().type()),
-      static_cast<uint8_t>(metadata.device().index()), metadata.is_tensor_subclass(), true});
+  put(PlaceKey{static_cast<uint8_t>(shape.size()),
+               static_cast<uint8_t>(metadata.dtype().toScalarType()),
+               static_cast<uint8_t>(grad_dtype.value_or(at::ScalarType::Undefined)),
+               static_cast<uint8_t>(metadata.layout()), static_cast<uint8_t>(device.type()),
+               static_cast<uint8_t>(device.index()), metadata.is_tensor_subclass(), true});
   for (const c10::SymInt& size : shape) found_.sizes.push_back(size.expect_int());
 }
 
-Step::Kind Backward::kind_of(const Known& known) {
-  Node& node = *known.node;
-  if (has_hooks(node)) return Step::Kind::Eager;
+Backward::Special Backward::special(const Node& node) {
+  const std::type_info& type = typeid(node);
+  Found::Type& entry =
+      found_.types[(reinterpret_cast<uintptr_t>(&type) >> 4) % std::size(found_.types)];
+  if (entry.type != &type) entry = {&type, find_special(type)};
+  return entry.special;
+}
+
+Step::Kind Backward::kind_of(const Known& known, Special special) {
+  if (has_hooks(*known.node)) return Step::Kind::Eager;
   if (!known.is_needed) return Step::Kind::Result;
-  return special(node) == Special::Accumulator ? Step::Kind::Accumulate : Step::Kind::Traced;
+  return special == Special::Accumulator ? Step::Kind::Accumulate : Step::Kind::Traced;
 }
 
 void Backward::add_step(const Known& known) {
   Node& node = *known.node;
   Step step{};
+  const Special special = this->special(node);
   step.node = &node;
-  step.kind = found_.steps.empty() ? Step::Kind::Eager : kind_of(known);
+  step.kind = found_.steps.empty() ? Step::Kind::Eager : kind_of(known, special);
   step.first_place = static_cast<uint32_t>(known.first_place);
   step.num_places = node.num_inputs();
-  describe_type(node);
-  put(step.first_place);
+  put(StepKey{&typeid(node), step.first_place, step.num_places});
+  if (special == Special::CopySlices) describe_inner(node);
   if (step.kind == Step::Kind::Traced && !collect_saved(step)) step.kind = Step::Kind::Eager;
   put(step.kind);
   if (!task_.exec_info_.empty()) describe_captures(&node);
@@ -227,11 +228,10 @@ void Backward::add_step(const Known& known) {
 }
 
 /// A CopySlices tells what the node inside it holds, but not which node that is.
-void Backward::describe_type(const Node& node) {
-  put(&typeid(node));
-  if (special(node) != Special::CopySlices) return;
-  const auto& inner = static_cast<const torch::autograd::CopySlices&>(node).fn;
-  if (inner != nullptr) describe_type(*inner);
+void Backward::describe_inner(const Node& copy_slices) {
+  const Node* inner = static_cast<const torch::autograd::CopySlices&>(copy_slices).fn.get();
+  put(inner == nullptr ? nullptr : &typeid(*inner));
+  if (inner != nullptr && special(*inner) == Special::CopySlices) describe_inner(*inner);
 }
 
 /// False: the node does not say, or must not yet be asked, what it holds. It is left to itself.
@@ -251,28 +251,34 @@ bool Backward::collect_saved(Step& step) {
   return describe_inputs(step.first_input) && is_known;
 }
 
+/// What the node tells, which stays where it is until the next one is asked.
+c10::ArrayRef<uint8_t> Backward::Constants::ask(Node& asked) {
+  const auto lock = lock_node(asked);
+  borrow(node.node, asked);
+  const auto when_done = c10::make_scope_exit([&] { give_back(node.node); });
+  asked.compiled_args(args);
+  args.collect(kEndOfConstants);
+  const auto all = args.key();
+  return {all.key + size, static_cast<uint16_t>(all.key_size - size)};
+}
+
 bool Backward::collect_constants(Node& node) {
   if (!constants_) constants_.emplace(call_);
-  constants_->node.node = node.getptr();
-  const auto lock = lock_node(node);
+  c10::ArrayRef<uint8_t> told;
   try {
-    node.compiled_args(constants_->args);
+    told = constants_->ask(node);
   } catch (const std::exception&) {
     constants_.reset();
     return false;
   }
-  constants_->args.collect(kEndOfConstants);
-  const auto all = constants_->args.key();
-  const auto count = static_cast<uint16_t>(all.key_size - constants_->size);
-  const uint8_t* first = all.key + constants_->size;
-  const uint8_t* mark = first + count - sizeof(kEndOfConstants);
-  if (count < sizeof(kEndOfConstants) ||
-      std::memcmp(mark, &kEndOfConstants, sizeof(kEndOfConstants)) != 0) {
+  if (told.size() < sizeof(kEndOfConstants) ||
+      std::memcmp(told.end() - sizeof(kEndOfConstants), &kEndOfConstants,
+                  sizeof(kEndOfConstants)) != 0) {
     constants_.reset();
     return false;
   }
-  found_.key.put(first, count);
-  constants_->size += count;
+  found_.key.put(told.data(), told.size());
+  constants_->size += told.size();
   return true;
 }
 
@@ -294,19 +300,18 @@ bool Backward::collect_numbers(size_t first) {
 bool Backward::describe_inputs(size_t first) {
   bool all_plain = true;
   for (size_t i = first; i < inputs().size(); ++i) {
-    const at::Tensor& input = inputs()[i];
+    const c10::TensorImpl& input = *inputs()[i].unsafeGetTensorImpl();
     const bool is_one_plain = is_plain(input);
-    const bool is_number = input.unsafeGetTensorImpl()->is_wrapped_number();
     all_plain = all_plain && is_one_plain;
-    found_.versions.push_back(version_of(input));
+    found_.versions.push_back(version_of(inputs()[i]));
     put(InputKey{input.key_set().raw_repr(), static_cast<uint64_t>(input.dim()) << 2 |
                                                  (input.requires_grad() ? 2 : 0) |
-                                                 (is_number ? 1 : 0)});
+                                                 (input.is_wrapped_number() ? 1 : 0)});
     const size_t first_size = found_.sizes.size();
     found_.input_sizes.push_back(is_one_plain ? static_cast<uint32_t>(first_size) : kNoSizes);
     if (!is_one_plain) continue;
-    found_.sizes.insert(found_.sizes.end(), input.sizes().begin(), input.sizes().end());
-    found_.sizes.insert(found_.sizes.end(), input.strides().begin(), input.strides().end());
+    for (const int64_t size : input.sizes()) found_.sizes.push_back(size);
+    for (const int64_t stride : input.strides()) found_.sizes.push_back(stride);
   }
   return all_plain;
 }

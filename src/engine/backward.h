@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <typeinfo>
 #include <vector>
 
 #include "base/libtorch.h"
@@ -72,6 +73,9 @@ class Backward {
   /// Why this backward must run in the eager engine; empty: it need not.
   const std::string& refusal() const { return refusal_; }
 
+  /// Nodes that are known by their type.
+  enum class Special : uint8_t { None, Accumulator, CopySlices };
+
  private:
   struct Known {
     torch::autograd::Node* node;
@@ -91,6 +95,7 @@ class Backward {
   struct Constants {
     explicit Constants(torch::dynamo::autograd::AutogradCompilerCall& call)
         : node(0, nullptr), args(call, node) {}
+    c10::ArrayRef<uint8_t> ask(torch::autograd::Node& asked);
 
     torch::dynamo::autograd::NodeCall node;  ///< the one being asked
     torch::dynamo::autograd::CompiledNodeArgs args;
@@ -113,6 +118,12 @@ class Backward {
     std::vector<uint32_t> table;
     std::vector<Known> known;
     std::vector<Ready> ready;
+    /// What was found out about types, by address.
+    struct Type {
+      const std::type_info* type;
+      Special special;
+    };
+    Type types[64] = {};
 
     void clear();
   };
@@ -130,8 +141,9 @@ class Backward {
   void describe_surroundings(const std::string* backend);
   void describe_place(const torch::autograd::InputMetadata& metadata);
   void add_step(const Known& known);
-  static Step::Kind kind_of(const Known& known);
-  void describe_type(const torch::autograd::Node& node);
+  Special special(const torch::autograd::Node& node);
+  static Step::Kind kind_of(const Known& known, Special special);
+  void describe_inner(const torch::autograd::Node& copy_slices);
   bool collect_saved(Step& step);
   bool collect_constants(torch::autograd::Node& node);
   bool collect_numbers(size_t first);
