@@ -3,12 +3,14 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/dynamo/compiled_autograd.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <typeinfo>
 #include <vector>
 
 #include "base/libtorch.h"
+#include "engine/call_memory.h"
 #include "engine/key.h"
 #include "engine/step.h"
 
@@ -32,42 +34,42 @@ class Backward {
   Backward& operator=(const Backward&) = delete;
 
   const torch::autograd::GraphTask& task() const { return task_; }
-  const std::vector<Step>& steps() const { return found_.steps; }
+  const std::vector<Step>& steps() const { return found_->steps; }
   /// The place to which each edge leads, kNowhere for those not to be followed.
-  const std::vector<int32_t>& targets() const { return found_.targets; }
+  const std::vector<int32_t>& targets() const { return found_->targets; }
   size_t num_places() const { return num_places_; }
   /// What the engine wants to know of a node; null: it has to be run and that is all.
   const torch::autograd::GraphTask::ExecInfo* wanted(const torch::autograd::Node* node) const;
 
   /// The tensors that nodes hold, each once. Whoever runs the graphs may take them away.
-  std::vector<at::Tensor>& inputs() { return call_.tensor_args.inputs; }
-  const std::vector<at::Tensor>& inputs() const { return call_.tensor_args.inputs; }
-  torch::dynamo::autograd::AutogradCompilerCall& call() { return call_; }
+  std::vector<at::Tensor>& inputs() { return call_->tensor_args.inputs; }
+  const std::vector<at::Tensor>& inputs() const { return call_->tensor_args.inputs; }
+  torch::dynamo::autograd::AutogradCompilerCall& call() { return *call_; }
   /// Where the integer that a custom function holds stands among the sizes; nothing for other
   /// numbers.
   std::optional<size_t> size_of_number(size_t number) const {
-    const uint32_t position = found_.number_sizes[number];
+    const uint32_t position = found_->number_sizes[number];
     return position == kNoSizes ? std::nullopt : std::optional<size_t>(position);
   }
   /// Whether nobody wrote to this input since it was found.
   bool is_unwritten(size_t input) const {
-    return version_of(inputs()[input]) == found_.versions[input];
+    return version_of(inputs()[input]) == found_->versions[input];
   }
 
   /// Lets go of what these steps hold and no later one does. To be called when they have run.
   void let_go(size_t first_step, size_t end_step);
 
   /// Types, constants and edges of all nodes.
-  c10::ArrayRef<uint8_t> key() const { return found_.key.bytes(); }
+  c10::ArrayRef<uint8_t> key() const { return found_->key.bytes(); }
   /// All sizes and strides that graphs depend on.
-  const std::vector<int64_t>& sizes() const { return found_.sizes; }
+  const std::vector<int64_t>& sizes() const { return found_->sizes; }
   /// Where the sizes of the gradient at this place begin among them; of what lies behind a node
   /// that does not tell, they are none.
-  size_t sizes_of_place(size_t place) const { return found_.place_sizes[place]; }
+  size_t sizes_of_place(size_t place) const { return found_->place_sizes[place]; }
   /// Where the sizes of this input begin among them, which are followed by its strides; nothing for
   /// tensors that graphs cannot take.
   std::optional<size_t> sizes_of_input(size_t input) const {
-    const uint32_t first = found_.input_sizes[input];
+    const uint32_t first = found_->input_sizes[input];
     return first == kNoSizes ? std::nullopt : std::optional<size_t>(first);
   }
   /// Why this backward must run in the eager engine; empty: it need not.
@@ -102,8 +104,9 @@ class Backward {
     size_t size = 0;
   };
 
-  /// What the walk writes down. Memory is kept from one backward of a thread to the next: asking
-  /// for large pieces anew each time costs more than filling them.
+  /// What the walk writes down. It is kept from one backward of a thread to the next: walking along
+  /// one that was like this costs less than finding the order of the nodes, and asking for large
+  /// pieces of memory anew costs more than filling them.
   struct Found {
     std::vector<Step> steps;
     std::vector<int32_t> targets;
@@ -118,6 +121,7 @@ class Backward {
     std::vector<uint32_t> table;
     std::vector<Known> known;
     std::vector<Ready> ready;
+    CallMemory memory;
     /// What was found out about types, by address.
     struct Type {
       const std::type_info* type;
@@ -125,24 +129,57 @@ class Backward {
     };
     Type types[64] = {};
 
+    /// Where an edge leads: the first place of a node, and which of its inputs.
+    struct Target {
+      uint32_t first_place;
+      uint32_t input;
+    };
+    /// For each edge; those that lead nowhere have the input kNoInput.
+    std::vector<Target> edges;
+    /// For each first place its node.
+    std::vector<torch::autograd::Node*> nodes;
+    std::vector<uint64_t> sequences;  ///< of the steps
+    /// The steps by their sequence numbers.
+    struct Rank {
+      uint32_t step;
+      bool is_next_equal;
+    };
+    std::vector<Rank> ranks;
+    size_t num_dependencies = 0;
+    /// Whether a later backward can be walked along this one: all of it was asked for.
+    bool can_be_followed = false;
+
     void clear();
+    void clear_values();
+    void rank();
+    bool is_ranked() const;
   };
-  static Found& spare();
+  using FoundPtr = std::unique_ptr<Found>;
+  static std::vector<FoundPtr>& spares();
+  static FoundPtr take_spare(size_t num_dependencies);
+  static constexpr uint32_t kNoInput = UINT32_MAX;
   static constexpr uint32_t kNoSizes = UINT32_MAX;
 
   template <class T>
   void put(const T& part_of_key) {
-    found_.key.put(part_of_key);
+    found_->key.put(part_of_key);
   }
+  void begin();
+  void end();
+  void walk(const NodePtr& root);
+  bool walk_along(const NodePtr& root);
+  bool follow_edges_along(const Step& step);
   void know_nodes(const NodePtr& root);
   Known& find(torch::autograd::Node* node);
   Known& meet(torch::autograd::Node* node);
   void insert(torch::autograd::Node* node, int32_t dependencies);
-  void describe_surroundings(const std::string* backend);
+  void describe_surroundings();
+  void describe_places(const torch::autograd::Node& node);
   void describe_place(const torch::autograd::InputMetadata& metadata);
   void add_step(const Known& known);
   Special special(const torch::autograd::Node& node);
-  static Step::Kind kind_of(const Known& known, Special special);
+  Step::Kind kind_of(torch::autograd::Node& node, bool is_needed, Special special) const;
+  void describe_step(Step& step, bool is_needed);
   void describe_inner(const torch::autograd::Node& copy_slices);
   bool collect_saved(Step& step);
   bool collect_constants(torch::autograd::Node& node);
@@ -157,9 +194,10 @@ class Backward {
   void refuse(std::string reason);
 
   const torch::autograd::GraphTask& task_;
-  torch::dynamo::autograd::AutogradCompilerCall call_;
+  const std::string* backend_;
+  std::optional<torch::dynamo::autograd::AutogradCompilerCall> call_;
   std::optional<Constants> constants_;  ///< while it walks
-  Found found_;
+  FoundPtr found_;
   size_t num_places_ = 0;
   std::string refusal_;
 };

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <torch/csrc/dynamo/compiled_autograd.h>
+
+#include <unordered_map>
+#include <vector>
+
+namespace ahead::engine {
+
+/// The memory in which LibTorch collects what nodes hold, kept from one backward to the next: when
+/// large pieces are asked for anew, the memory allocator tidies all the small ones up.
+class CallMemory {
+ public:
+  using Call = torch::dynamo::autograd::AutogradCompilerCall;
+  using Arguments = std::unordered_map<const c10::TensorImpl*, torch::dynamo::autograd::TensorArg>;
+  using Saved = std::unordered_map<const torch::autograd::SavedVariable*,
+                                   torch::dynamo::autograd::TensorArg*>;
+
+  /// To a call that has collected nothing yet.
+  void lend(Call& call) { exchange(call); }
+  /// From a call whose contents are not needed any more.
+  void take_back(Call& call);
+
+ private:
+  void exchange(Call& call);
+
+  std::vector<at::Tensor> inputs_;
+  std::vector<torch::dynamo::autograd::SizeInput> sizes_;
+  Arguments arguments_;
+  Saved saved_;
+};
+
+}  // namespace ahead::engine
