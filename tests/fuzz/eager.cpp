@@ -76,8 +76,10 @@ Tensors EagerRun::backward(const Tensors& roots, const Tensors& tangents) {
   }
   if (from.empty() || to.empty()) return found;
   set_generator_state(random_state_);
+  // The engine replaces gradients of another shape than the history has.
+  const Tensors given = tangents;
   const Tensors gradients = torch::autograd::Engine::get_default_engine().execute(
-      from, tangents, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/false, to);
+      from, given, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/false, to);
   random_state_ = generator_state();
   auto next = gradients.begin();
   for (size_t i = 0; i < inputs_.size(); ++i) {
