@@ -1,3 +1,7 @@
+#include <ATen/ExpandUtils.h>
+#include <ATen/ops/_addmm_activation.h>
+#include <ATen/ops/addmm.h>
+
 #include "ops/shapes/families.h"
 #include "ops/shapes/make.h"
 
@@ -29,24 +33,40 @@ Tensor batched_product(const Tensor& left, const Tensor& right, at::ScalarType d
   return make({left.size(0), left.size(1), right.size(2)}, dtype);
 }
 
+/// LibTorch's Meta kernels do not ask whether what is added to a product fits it.
+Tensor with_addend(const Tensor& self, Tensor sum) {
+  if (!at::is_expandable_to(self.sizes(), sum.sizes())) self.expand(sum.sizes());
+  return sum;
+}
+
 Tensor addbmm(const Tensor& self, const Tensor& left, const Tensor& right, const Scalar&,
               const Scalar&) {
   Tensor batches = batched_product(left, right, self.scalar_type());
-  return make({batches.size(1), batches.size(2)}, self.scalar_type());
+  return with_addend(self, make({batches.size(1), batches.size(2)}, self.scalar_type()));
+}
+
+Tensor addmm(const Tensor& self, const Tensor& left, const Tensor& right, const Scalar& beta,
+             const Scalar& alpha) {
+  return with_addend(self, at::addmm(self, left, right, beta, alpha));
+}
+
+Tensor addmm_activation(const Tensor& self, const Tensor& left, const Tensor& right,
+                        const Scalar& beta, const Scalar& alpha, bool use_gelu) {
+  return with_addend(self, at::_addmm_activation(self, left, right, beta, alpha, use_gelu));
 }
 
 Tensor int_mm(const Tensor& self, const Tensor& other) {
   return product(self, other, at::kInt);
 }
 
-Tensor addmm(const Tensor&, const Tensor& left, const Tensor& right, at::ScalarType dtype,
-             const Scalar&, const Scalar&) {
-  return product(left, right, dtype);
+Tensor addmm_to_dtype(const Tensor& self, const Tensor& left, const Tensor& right,
+                      at::ScalarType dtype, const Scalar&, const Scalar&) {
+  return with_addend(self, product(left, right, dtype));
 }
 
-Tensor baddbmm(const Tensor&, const Tensor& left, const Tensor& right, at::ScalarType dtype,
+Tensor baddbmm(const Tensor& self, const Tensor& left, const Tensor& right, at::ScalarType dtype,
                const Scalar&, const Scalar&) {
-  return batched_product(left, right, dtype);
+  return with_addend(self, batched_product(left, right, dtype));
 }
 
 Tensor linear_combination(const Tensor& input, const Tensor& coefficients) {
@@ -104,10 +124,12 @@ Tensor pack_int4_weight(const Tensor& self, int64_t) {
 
 void add_matmul_rules(ShapeRules& rules) {
   rules.add("addbmm", TORCH_FN(addbmm));
-  rules.add("addmm.dtype", TORCH_FN(addmm));
+  rules.add("addmm", TORCH_FN(addmm));
+  rules.add("addmm.dtype", TORCH_FN(addmm_to_dtype));
   rules.add("baddbmm.dtype", TORCH_FN(baddbmm));
   rules.add("bmm.dtype", TORCH_FN(batched_product));
   rules.add("mm.dtype", TORCH_FN(product));
+  rules.add("_addmm_activation", TORCH_FN(addmm_activation));
   rules.add("_compute_linear_combination", TORCH_FN(linear_combination));
   rules.add("_convert_weight_to_int4pack_for_cpu", TORCH_FN(pack_int4_weight));
   rules.add("_grouped_mm", TORCH_FN(grouped_mm));
