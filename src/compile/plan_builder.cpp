@@ -176,19 +176,17 @@ class PlanBuilder {
   }
 
   Source view(const ResultFacts& facts, Source base) {
-    const std::vector<const Value*> chain = views_between(facts.root, facts.value);
+    const Chain views = views_between(facts.root, facts.value);
+    if (!views.is_found) return strided_view(facts, base);
+    const std::vector<const Value*>& chain = views.values;
+    if (chain.empty() && views.is_twin) return alias(base, facts);
     if (chain.empty()) return detached(base, facts);
     const size_t num_hidden = num_until_last_detach(chain);
     Source source = base;
-    const bool is_written = facts.version != 0;
-    const bool has_history = facts.requires_grad && !facts.is_leaf;
     for (size_t i = 0; i < chain.size(); ++i) {
       const Node& node = *chain[i]->producer();
-      // After a write views are made anew, with or without grad mode, whatever their history is.
-      const bool no_grad = is_written && facts.is_no_grad_view
-                               ? facts.is_leaf || i + 1 < chain.size()
-                               : node.has(Tag::NoGrad) && !(is_written && has_history);
-      if (i < num_hidden && is_written) {
+      const bool no_grad = is_without_grad(facts, &node, i + 1 == chain.size());
+      if (i < num_hidden && facts.version != 0) {
         source = shared_step(make_step(node, source, no_grad), facts.base_identity);
       } else {
         source = step(node, source, no_grad);
@@ -198,19 +196,36 @@ class PlanBuilder {
     return source;
   }
 
-  /// The views that lead from one value to another, outermost last. A view that was written to, or
-  /// changed its shape in place, is made anew by each of its views; such a twin will do.
-  static std::vector<const Value*> views_between(Value* from, Value* to) {
-    std::vector<const Value*> chain;
-    for (Value* value = to; value != from; value = viewed_by(value)) {
+  /// After a write views are made anew, with or without grad mode, whatever their history is.
+  static bool is_without_grad(const ResultFacts& facts, const Node* view, bool is_last) {
+    const bool is_written = facts.version != 0;
+    const bool has_history = facts.requires_grad && !facts.is_leaf;
+    if (is_written && facts.is_no_grad_view) return facts.is_leaf || !is_last;
+    return view != nullptr && view->has(Tag::NoGrad) && !(is_written && has_history);
+  }
+
+  /// The views that lead from one value to another, outermost last.
+  struct Chain {
+    bool is_found = true;
+    std::vector<const Value*> values;
+    bool is_twin = false;  ///< they lead from a twin of the first value
+  };
+
+  /// A view that was written to, or changed its shape in place, is made anew by each of its views;
+  /// such a twin will do.
+  static Chain views_between(Value* from, Value* to) {
+    if (root_of(from) != root_of(to)) throw_not_repeatable(*to);
+    Chain chain;
+    for (Value* value = to; value != from && chain.is_found; value = viewed_by(value)) {
       if (viewed_by(value) == nullptr) {
-        chain = without_twins(all_views(from), std::move(chain));
+        chain.is_twin = true;
+        chain.is_found = drop_twins(all_views(from), chain.values);
         break;
       }
-      chain.push_back(value);
+      chain.values.push_back(value);
     }
-    if (root_of(from) != root_of(to)) throw_not_repeatable(*to);
-    return {chain.rbegin(), chain.rend()};
+    std::reverse(chain.values.begin(), chain.values.end());
+    return chain;
   }
 
   static std::vector<const Value*> all_views(Value* value) {
@@ -219,15 +234,14 @@ class PlanBuilder {
     return chain;
   }
 
-  /// What remains of a chain of views once those of another chain, which both begin with, are made.
-  static std::vector<const Value*> without_twins(const std::vector<const Value*>& made,
-                                                 std::vector<const Value*> chain) {
+  /// Leaves of a chain of views what remains once those of another chain, which both begin with,
+  /// are made. False if they do not.
+  static bool drop_twins(const std::vector<const Value*>& made, std::vector<const Value*>& chain) {
     for (auto twin = made.rbegin(); twin != made.rend(); ++twin) {
-      if (chain.empty() || !is_same_view(**twin, *chain.back()))
-        throw_not_repeatable(*made.front());
+      if (chain.empty() || !is_same_view(**twin, *chain.back())) return false;
       chain.pop_back();
     }
-    return chain;
+    return true;
   }
 
   static bool is_same_view(const Value& a, const Value& b) {
@@ -250,10 +264,41 @@ class PlanBuilder {
     return &node.op() == detach;
   }
 
+  static int64_t num_detached(Value* value) {
+    const std::vector<const Value*> chain = all_views(value);
+    return std::count_if(chain.begin(), chain.end(),
+                         [](const Value* view) { return is_detach(*view->producer()); });
+  }
+
   static size_t num_until_last_detach(const std::vector<const Value*>& chain) {
     size_t count = chain.size();
     while (count > 0 && !is_detach(*chain[count - 1]->producer())) --count;
     return count;
+  }
+
+  /// The view by its place in memory, of a tensor that changed its shape since the view was made.
+  Source strided_view(const ResultFacts& facts, Source base) {
+    static const Operator* const as_strided = Operator::find("aten.as_strided");
+    const TensorMeta &from = facts.root->meta, &to = facts.value->meta;
+    if (from.dtype != to.dtype) throw_not_repeatable(*facts.value);
+    if (num_detached(facts.value) > num_detached(facts.root)) base = detached(base, facts);
+    ViewStep step{&as_strided->handle(),
+                  base,
+                  {at::IntArrayRef(to.sizes).vec(), at::IntArrayRef(to.strides).vec(),
+                   to.offset - from.offset},
+                  is_without_grad(facts, facts.value->producer(), /*is_last=*/true),
+                  /*is_relative=*/true};
+    plan_.views.push_back(std::move(step));
+    return {Source::Kind::View, position(static_cast<int64_t>(plan_.views.size())) - 1};
+  }
+
+  Source alias(Source base, const ResultFacts& facts) {
+    static const Operator* const alias = Operator::find("aten.alias");
+    plan_.views.push_back({&alias->handle(),
+                           base,
+                           {},
+                           is_without_grad(facts, facts.value->producer(), /*is_last=*/true)});
+    return {Source::Kind::View, position(static_cast<int64_t>(plan_.views.size())) - 1};
   }
 
   Source detached(Source base, const ResultFacts& facts) {

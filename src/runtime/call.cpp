@@ -48,6 +48,7 @@ class Call {
     make_inference_tensors();
     set_versions();
     change_requires_grad(true);
+    raise_versions();
     if (plan_.backward != nullptr) add_node(shared_plan);
     change_requires_grad(false);
     write_inputs();
@@ -96,6 +97,20 @@ class Call {
     }
   }
 
+  /// A change of shape alone does not spoil what is saved, wherever the function saved it: it is
+  /// saved at the version that it will have.
+  void raise_versions() {
+    for (const CallPlan::Write& write : plan_.writes) {
+      const at::Tensor& input = inputs_[static_cast<size_t>(write.input)];
+      if (write.changes_contents() || input.is_inference()) continue;
+      raise_version(input, static_cast<int64_t>(write.version_bumps));
+    }
+    for (const CallPlan::Reset& reset : plan_.resets) {
+      const at::Tensor& input = inputs_[static_cast<size_t>(reset.input)];
+      if (!input.is_inference()) raise_version(input, static_cast<int64_t>(reset.version_bumps));
+    }
+  }
+
   void add_node(const std::shared_ptr<const CallPlan>& shared_plan) {
     node_ = make_autograd_node<CompiledNode>(shared_plan);
     auto& node = static_cast<CompiledNode&>(*node_);
@@ -103,25 +118,28 @@ class Call {
     node.save(inputs_to_save(), outputs_);
   }
 
-  /// Inputs that are about to get another shape or other memory are saved as they are now, at the
-  /// version that they will have then.
+  /// Inputs that are about to get another shape or other memory are saved as they are now.
   std::vector<at::Tensor> inputs_to_save() const {
     std::vector<at::Tensor> inputs = inputs_;
     for (const CallPlan::Write& write : plan_.writes) {
       at::Tensor& input = inputs[static_cast<size_t>(write.input)];
-      if (!write.geometry || write.output >= 0 || input.is_inference()) continue;
-      save_as_it_is(input, write.version_bumps);
+      if (write.geometry && !write.changes_contents()) input = as_it_is(input);
     }
     for (const CallPlan::Reset& reset : plan_.resets) {
       at::Tensor& input = inputs[static_cast<size_t>(reset.input)];
-      if (!input.is_inference()) save_as_it_is(input, reset.version_bumps);
+      input = as_it_is(input);
     }
     return inputs;
   }
 
-  static void save_as_it_is(at::Tensor& input, uint64_t version_bumps) {
-    input = input.detach();
-    for (uint64_t i = 0; i < version_bumps; ++i) input.unsafeGetTensorImpl()->bump_version();
+  /// The same memory, version and history in another tensor.
+  static at::Tensor as_it_is(const at::Tensor& input) {
+    if (input.is_inference()) return input;
+    at::Tensor same = input.detach();
+    if (input.requires_grad()) {
+      torch::autograd::impl::set_gradient_edge(same, torch::autograd::impl::gradient_edge(input));
+    }
+    return same;
   }
 
   void change_requires_grad(bool value) {
@@ -139,9 +157,9 @@ class Call {
         continue;
       }
       c10::VariableVersion counter = input.unsafeGetTensorImpl()->version_counter();
-      const bool is_raised = plan_.backward != nullptr && write.geometry && write.output < 0;
       const int64_t version =
-          input._version() + (is_raised ? 0 : static_cast<int64_t>(write.version_bumps));
+          input._version() +
+          (write.changes_contents() ? static_cast<int64_t>(write.version_bumps) : 0);
       this->write(input, write);
       counter.set_version(version);
     }
@@ -218,9 +236,7 @@ class Call {
       at::NoGradGuard no_grad;
       input.set_(find(reset.source));
       follow_accumulator(reset.input);
-      if (input.is_inference()) continue;
-      const bool is_raised = plan_.backward != nullptr;
-      raise_version(input, is_raised ? -1 : static_cast<int64_t>(reset.version_bumps) - 1);
+      if (!input.is_inference()) raise_version(input, -1);
     }
   }
 
@@ -241,6 +257,8 @@ class Call {
       at::AutoGradMode mode(!step.no_grad);
       stack.emplace_back(find(step.source));
       stack.insert(stack.end(), step.rest.begin(), step.rest.end());
+      if (step.is_relative)
+        stack.back() = stack.back().toInt() + stack.front().toTensor().storage_offset();
       step.op->callBoxed(stack);
       std::vector<at::Tensor>& results = views_.emplace_back();
       if (stack.back().isTensorList()) {

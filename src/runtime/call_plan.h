@@ -32,6 +32,8 @@ struct ViewStep {
   Source source;
   std::vector<c10::IValue> rest;  ///< the arguments after the tensor
   bool no_grad;
+  /// For as_strided: the offset counts from that of the tensor.
+  bool is_relative = false;
 };
 
 /// The backward as a function that can be differentiated itself.

@@ -116,7 +116,7 @@ variable_list CompiledNode::with_error(variable_list&& results) const {
 /// A second derivative computes the function once more, for which it needs the inputs as they were.
 void CompiledNode::check_unwritten(int32_t input) const {
   for (const CallPlan::Write& write : plan_->writes) {
-    if (write.input != input || (!write.changes_contents() && !write.geometry)) continue;
+    if (write.input != input || !write.changes_contents()) continue;
     throw Unsupported("double backward",
                       plan_->name +
                           ": the compiled function writes to an input that its second "

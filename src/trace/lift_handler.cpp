@@ -16,6 +16,7 @@
 #include "trace/guards.h"
 #include "trace/map_tensors.h"
 #include "trace/overlap.h"
+#include "trace/real_shapes.h"
 #include "trace/traced_op.h"
 #include "trace/tracer.h"
 #include "trace/views.h"
@@ -60,6 +61,7 @@ class LiftHandler {
     tracer_->keep_storages();
     for (size_t i = 0; i < written_.size(); ++i) {
       tracer_->mirror_history(written_[i]);
+      if (!op_.keeps_layout) mirror_shape(*tracer_, written_[i]);
       const NodePtr history = history_of(written_[i]);
       tracer_->note_write(written_[i], history == histories_[i], *op_.op);
       if (history == nullptr && histories_[i] != nullptr) tracer_->note_cut_history(*op_.op);

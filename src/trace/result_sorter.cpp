@@ -2,6 +2,7 @@
 
 #include <ATen/FunctionalStorageImpl.h>
 #include <ATen/FunctionalTensorWrapper.h>
+#include <ATen/MemoryOverlap.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -80,6 +81,18 @@ void settle_history(const at::Tensor& traced) {
                       TensorMeta::of(traced).str() +
                           ": this result has a history that nobody can use: " + error.msg());
   }
+}
+
+/// Once an alias of a tensor changed its shape, autograd gives views of the tensor another history:
+/// that of as_strided, which spreads gradients over elements that are the same memory.
+void check_same_gradient(const at::Tensor& view, const at::Tensor& real) {
+  if (!view.requires_grad() || view.is_leaf() || view._version() == 0) return;
+  if (at::has_internal_overlap(real) == at::MemOverlap::No) return;
+  throw Unsupported("trace",
+                    TensorMeta::of(view).str() +
+                        ": this result is a view of a tensor from outside, several elements of "
+                        "which are the same memory, and of which an alias changed its shape in "
+                        "place. Return a clone of it.");
 }
 
 bool is_made_without_grad_mode(const at::Tensor& view) {
@@ -185,6 +198,7 @@ bool ResultSorter::find_viewed_input(size_t i) {
   }
   const at::Tensor& wrapper = tracer_.lifted()[position].wrapper;
   facts_[i].root = value_of(wrapper);
+  if (!traced.is_inference()) check_same_gradient(traced, tracer_.lifted()[position].real);
   make_view(i, Kind::ViewOfInput, static_cast<int32_t>(position), wrapper);
   return true;
 }
@@ -208,8 +222,12 @@ void ResultSorter::sort_group(const std::vector<size_t>& group) {
   if (group.size() == 1 && !is_restricted_view(traced_[group.front()])) return;
   if (find_base_among(group)) return;
   const int32_t base = add_base(group, facts_[group.front()].root);
-  for (size_t i : group)
-    make_view(i, Kind::ViewOfBase, base, bases_[static_cast<size_t>(base)].tensor);
+  const at::Tensor& tensor = bases_[static_cast<size_t>(base)].tensor;
+  for (size_t i : group) {
+    // With a history it is returned as it is now, which may be in another shape than it was made.
+    if (tensor.defined() && tensor.requires_grad()) facts_[i].root = value_of(tensor);
+    make_view(i, Kind::ViewOfBase, base, tensor);
+  }
 }
 
 /// Several results share memory. One of them may be all of it.

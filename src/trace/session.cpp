@@ -12,6 +12,7 @@
 #include "trace/autograd_graph.h"
 #include "trace/functional.h"
 #include "trace/guards.h"
+#include "trace/real_shapes.h"
 
 namespace ahead::tracing {
 namespace {
@@ -94,6 +95,7 @@ bool is_captured(Tracer& tracer, const Lifted& lifted) {
 
 Session::~Session() {
   tracer_.restore_histories();
+  restore_shapes(tracer_);
   restore_grads();
   if (!stays_open_ && !tracer_.is_closed()) tracer_.close();
 }
@@ -133,6 +135,7 @@ void Session::run_forward(const aot::FlatFunction& function, const std::vector<a
                           AddResults add_results) {
   const std::vector<at::Tensor> results = call(function, lift_inputs(inputs));
   tracer_.restore_histories();
+  restore_shapes(tracer_);
   find_new_accumulators();
   lift_results(results);
   add_mutated_inputs();

@@ -6,6 +6,7 @@
 #include "ahead/errors.h"
 #include "base/overlap.h"
 #include "trace/functional.h"
+#include "trace/real_shapes.h"
 #include "trace/session.h"
 
 /// What a function did to the tensors from outside: what they hold, how they look, and whether they
@@ -26,15 +27,6 @@ bool is_reshaped(const Lifted& lifted) {
   at::FunctionalTensorWrapper& wrapper = functional_wrapper(lifted.wrapper);
   return !has_other_memory(lifted) &&
          (wrapper.has_metadata_mutation() || wrapper.was_storage_changed());
-}
-
-/// How a reshaped tensor lies in the real one's storage. What it was written to begins anew.
-TensorMeta geometry_of(const Lifted& lifted) {
-  TensorMeta geometry = TensorMeta::of(lifted.wrapper);
-  auto* memory = static_cast<at::functionalization::FunctionalStorageImpl*>(
-      lifted.wrapper.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
-  geometry.offset += lifted.real.storage_offset() - memory->base().storage_offset();
-  return geometry;
 }
 
 bool has_node(const Graph& graph, std::string_view op) {
@@ -160,6 +152,8 @@ void Session::describe_inputs() {
         lifted.wrapper.is_inference() ? (is_changed ? 1 : 0) : lifted.wrapper._version());
     facts.writes = version + (is_changed ? tracer_.list_writes(lifted.wrapper) : 0);
     if (is_changed) facts.seen_by_autograd = is_history_changed(lifted);
+    if (is_reshaped && facts.seen_by_autograd && !wrapper.has_data_mutation())
+      check_one_history(lifted);
     note_requires_grad(lifted, facts);
   }
 }

@@ -1,0 +1,171 @@
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "ahead/ahead.h"
+#include "support/compiled_check.h"
+
+/// Functions that change the shape of tensors in place: t_, transpose_, squeeze_, unsqueeze_.
+namespace ahead {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+at::Tensor leaf(at::IntArrayRef sizes) {
+  return at::randn(sizes).set_requires_grad(true);
+}
+
+TEST(ShapeChanges, WhatIsSavedAfterAViewChangedItsShape) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        in[0].narrow(0, 0, 1).unsqueeze_(-1);
+        return {at::prelu(in[0], in[1])};
+      },
+      {at::randn({2, 3}), leaf({1})});
+}
+
+TEST(ShapeChanges, WhatIsComputedAgainFromATensorWhoseViewChangedItsShape) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor view = in[0].view({1, 3});
+        const at::Tensor result = (in[0] + 1) * in[1];
+        view.transpose_(0, 1);
+        return {result};
+      },
+      {at::randn({3}), leaf({3})});
+}
+
+void expect_second_derivative_like_eager(const aot::FlatFunction& function) {
+  auto compiled = compile(function, {.fullgraph = true});
+  const at::Tensor input = leaf({2, 3});
+  const auto gradients = [&](const aot::FlatFunction& called) -> Tensors {
+    const at::Tensor loss = called({input.sin()})[0].square().sum();
+    const at::Tensor first =
+        torch::autograd::grad({loss}, {input}, {}, true, /*create_graph=*/true)[0];
+    return {first, torch::autograd::grad({first.square().sum()}, {input})[0]};
+  };
+  const Tensors expected = gradients(function);
+  const Tensors actual = gradients([&](const Tensors& in) { return compiled(in); });
+  EXPECT_TRUE(at::equal(expected[0], actual[0]));
+  EXPECT_TRUE(at::allclose(expected[1], actual[1]));
+}
+
+TEST(ShapeChanges, SecondDerivativeByAnInputThatChangesItsShape) {
+  expect_second_derivative_like_eager([](const Tensors& in) -> Tensors {
+    in[0].t_();
+    return {at::mm(in[0], in[0].t())};
+  });
+  expect_second_derivative_like_eager([](const Tensors& in) -> Tensors {
+    in[0].t_();
+    return {in[0].amin({0}, true)};
+  });
+}
+
+TEST(ShapeChanges, CapturedTensorTellsItsNewSizes) {
+  const auto make = [] {
+    const at::Tensor captured = at::arange(6.0).view({2, 1, 3});
+    return aot::FlatFunction([captured](const Tensors& in) -> Tensors {
+      captured.squeeze_();
+      captured.t_();
+      return {in[0] * captured.size(0) + captured.stride(1), captured.clone()};
+    });
+  };
+  const aot::FlatFunction eager = make();
+  auto compiled = compile(make(), {.fullgraph = true});
+  for (int call = 0; call < 3; ++call) {
+    const Tensors input = {at::randn({2})};
+    const Tensors expected = eager(input), actual = compiled(input);
+    EXPECT_TRUE(at::equal(expected[0], actual[0])) << call;
+    EXPECT_TRUE(at::equal(expected[1], actual[1])) << call;
+  }
+}
+
+TEST(ShapeChanges, CapturedTensorKeepsItsShapeWhereTheFunctionThrows) {
+  const at::Tensor captured = at::ones({2, 1, 3});
+  const int64_t version = captured._version();
+  auto compiled = compile(aot::FlatFunction([captured](const Tensors& in) -> Tensors {
+                            captured.squeeze_();
+                            return {in[0].index({in[0] > 0}) * captured.size(1)};
+                          }),
+                          {.fullgraph = true});
+  EXPECT_THROW(compiled(Tensors{at::randn({2})}), Unsupported);
+  EXPECT_EQ(captured.sizes(), (at::IntArrayRef{2, 1, 3}));
+  EXPECT_EQ(captured._version(), version);
+}
+
+TEST(ShapeChanges, ViewOfATensorThatChangesItsShapeAfterwards) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor made = at::outer(in[0], in[0]);
+        const at::Tensor before = made.narrow(1, 1, 2);
+        made.t_();
+        return {before, made.narrow(1, 1, 2)};
+      },
+      {leaf({3})});
+}
+
+TEST(ShapeChanges, ViewWithoutGradModeOfATensorThatChangedItsShape) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor made = at::outer(in[0], in[0]);
+        made.t_();
+        at::NoGradGuard no_grad;
+        return {made.transpose(1, 1)};
+      },
+      {leaf({3})});
+}
+
+TEST(ShapeChanges, ViewOfAnInputThatChangesItsShapeAfterwards) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor before = in[0].narrow(0, 1, 1), detached = in[0].detach().select(1, 2);
+        in[0].t_();
+        return {before, detached};
+      },
+      {at::randn({3, 4}).narrow(0, 1, 2)});
+}
+
+TEST(ShapeChanges, ViewThatIsWhatAnInputBecomesLater) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor before = in[0].t();
+        in[0].t_();
+        return {before};
+      },
+      {at::randn({2, 3})});
+}
+
+TEST(ShapeChanges, WithAndWithoutGradModeIsRefused) {
+  auto compiled = compile(aot::FlatFunction([](const Tensors& in) -> Tensors {
+                            {
+                              at::NoGradGuard no_grad;
+                              in[0].squeeze_();
+                            }
+                            in[0].unsqueeze_(-1);
+                            return {};
+                          }),
+                          {.fullgraph = true});
+  EXPECT_THROW(compiled(Tensors{leaf({1}) * 1}), Unsupported);
+}
+
+TEST(ShapeChanges, ViewOfAnExpandedLeafWhoseAliasChangesItsShapeIsRefused) {
+  auto compiled = compile(aot::FlatFunction([](const Tensors& in) -> Tensors {
+                            const at::Tensor view = in[0][0];
+                            in[0].detach().squeeze_();
+                            return {view};
+                          }),
+                          {.fullgraph = true});
+  const at::Tensor expanded = at::randn({1}).expand({2}).detach().set_requires_grad(true);
+  EXPECT_THROW(compiled(Tensors{expanded}), Unsupported);
+}
+
+TEST(ShapeChanges, SumOfAProductAndWhatDoesNotFitItThrows) {
+  auto compiled = compile(aot::FlatFunction([](const Tensors& in) -> Tensors {
+                            at::addmm(in[1], in[0], in[0]);
+                            return {in[0] * 2};
+                          }),
+                          {.fullgraph = true});
+  EXPECT_THROW(compiled(Tensors{at::randn({2, 2}), at::randn({1, 2, 2})}), c10::Error);
+}
+
+}  // namespace
+}  // namespace ahead
