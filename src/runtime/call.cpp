@@ -9,6 +9,7 @@
 #include "ahead/errors.h"
 #include "runtime/base_of.h"
 #include "runtime/compiled_node.h"
+#include "runtime/view_write.h"
 
 namespace ahead::runtime {
 namespace {
@@ -23,11 +24,14 @@ at::Tensor as_inference_tensor(const at::Tensor& tensor) {
   return made;
 }
 
-/// Makes a view look as if a custom autograd function had returned it.
+/// Makes a view look as if a custom autograd function had returned it, and a tensor that only
+/// shares memory as if it had been written to.
 void set_custom_history(const at::Tensor& view, const at::Tensor& output) {
   namespace impl = torch::autograd::impl;
-  impl::get_view_autograd_meta(view)->set_creation_meta(
-      torch::autograd::CreationMeta::IN_CUSTOM_FUNCTION);
+  if (view.is_view()) {
+    impl::get_view_autograd_meta(view)->set_creation_meta(
+        torch::autograd::CreationMeta::IN_CUSTOM_FUNCTION);
+  }
   impl::set_gradient_edge(view, impl::gradient_edge(output));
 }
 
@@ -52,7 +56,9 @@ class Call {
     if (plan_.backward != nullptr) add_node(shared_plan);
     change_requires_grad(false);
     write_inputs();
+    save_again();
     set_new_grads();
+    make_leaves();
     make_views(plan_.num_reset_views);
     reset_inputs();
     make_views(plan_.views.size());
@@ -142,6 +148,16 @@ class Call {
     return same;
   }
 
+  /// Tensors that were not written to, but whose version counts writes to others: eager saves them
+  /// as they are used, after the writes.
+  void save_again() {
+    if (!node_) return;
+    for (const CallPlan::Write& write : plan_.writes) {
+      const at::Tensor& written = inputs_[static_cast<size_t>(write.input)];
+      if (!written.is_inference()) static_cast<CompiledNode&>(*node_).save_again(inputs_, written);
+    }
+  }
+
   void change_requires_grad(bool value) {
     for (const CallPlan::RequiresGradChange& change : plan_.requires_grad_changes) {
       if (change.requires_grad != value) continue;
@@ -177,11 +193,13 @@ class Call {
     }
     if (write.output < 0) return;
     const at::Tensor& contents = outputs_[static_cast<size_t>(write.output)];
+    // copy_ would send zeros to what the tensor was before, which change layouts and signs of zero.
+    if (write.seen_by_autograd && input.is_view() && contents.requires_grad())
+      return write_to_view(input, contents);
     if (!write.seen_by_autograd || input.is_view()) {
       input.copy_(contents);
       return;
     }
-    // copy_ would send zeros to what the tensor was before, which change layouts and signs of zero.
     {
       at::NoGradGuard no_grad;
       input.copy_(contents);
@@ -246,6 +264,17 @@ class Call {
       if (plan_.grad_inputs[i] != input) continue;
       node_->set_next_edge(
           i, torch::autograd::impl::gradient_edge(inputs_[static_cast<size_t>(input)]));
+    }
+  }
+
+  /// Results that are leaves, before views are made of them.
+  void make_leaves() {
+    for (const CallPlan::Result& result : plan_.results) {
+      const bool is_leaf = result.kind == CallPlan::Result::Kind::Tensor && result.requires_grad &&
+                           result.is_leaf && result.source.kind == Source::Kind::Output;
+      if (!is_leaf) continue;
+      const at::Tensor& tensor = find(result.source);
+      if (tensor.is_leaf()) tensor.set_requires_grad(true);
     }
   }
 

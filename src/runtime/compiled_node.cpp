@@ -82,6 +82,29 @@ void CompiledNode::save_for_double_backward(const std::vector<at::Tensor>& input
   }
 }
 
+bool CompiledNode::is_written(int32_t input) const {
+  return std::any_of(plan_->writes.begin(), plan_->writes.end(),
+                     [&](const CallPlan::Write& write) { return write.input == input; });
+}
+
+void CompiledNode::save_again(const std::vector<at::Tensor>& inputs, const at::Tensor& written) {
+  const auto renew = [&](torch::autograd::SavedVariable& variable, int32_t index) {
+    const at::Tensor& input = inputs[static_cast<size_t>(index)];
+    if (is_written(index) || input.is_inference() || !share_version_counter(input, written)) return;
+    variable = torch::autograd::SavedVariable(input, /*is_output=*/false);
+  };
+  for (const Saved& saved : plan_->saved) {
+    if (saved.kind == Saved::Kind::Input)
+      renew(variables_[static_cast<size_t>(saved.place)], saved.index);
+  }
+  if (plan_->double_backward == nullptr) return;
+  size_t next = 0;
+  for (const DifferentiableBackward::Need& need : plan_->double_backward->needs()) {
+    if (need.kind == DifferentiableBackward::Need::Kind::Input)
+      renew(further_inputs_[next++], need.index);
+  }
+}
+
 variable_list CompiledNode::apply(variable_list&& gradients) {
   std::lock_guard<std::mutex> lock(mutex_);
   TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);

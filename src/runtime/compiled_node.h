@@ -24,6 +24,10 @@ class CompiledNode final : public torch::autograd::Node {
   /// Takes what the backward needs out of the outputs. To be called after connect.
   void save(const std::vector<at::Tensor>& inputs, std::vector<at::Tensor>& outputs);
 
+  /// Saves those inputs once more that were not written to, but have the version counter of one
+  /// that was.
+  void save_again(const std::vector<at::Tensor>& inputs, const at::Tensor& written);
+
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
   void release_variables() override;
   void will_release_variables() override { will_release_ = true; }
@@ -50,6 +54,7 @@ class CompiledNode final : public torch::autograd::Node {
   void check_version(const Intermediate& kept) const;
   at::Tensor unpack_saved(size_t index);
   void save_for_double_backward(const std::vector<at::Tensor>& inputs);
+  bool is_written(int32_t input) const;
   void check_unwritten(int32_t input) const;
   torch::autograd::variable_list apply_differentiably(torch::autograd::variable_list&& gradients);
   torch::autograd::variable_list with_error(torch::autograd::variable_list&& results) const;

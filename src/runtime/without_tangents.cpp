@@ -52,7 +52,7 @@ class TangentRemover {
   void visit(Node& node) {
     bool has_live = false, has_dead = false;
     node.for_each_operand([&](Value* value) {
-      has_live |= state(value) == State::Live;
+      has_live |= state(value) == State::Live || is_arriving(*value, node);
       has_dead |= state(value) == State::Dead;
     });
     const bool is_mixed = has_dead && (has_live || is_partly_dead_addition(node));
@@ -63,6 +63,20 @@ class TangentRemover {
       if (value != nullptr) state(value) = result;
     }
     if (is_mixed && !is_dead && !skip_addition(node)) materialise_zeros(node);
+  }
+
+  /// Whether a value is a gradient that depends on no tangent (zeros, say), and that eager hands
+  /// from one autograd node to the next.
+  bool is_arriving(const Value& value, const Node& user) {
+    const Node* producer = value.producer();
+    if (producer == nullptr || state(&value) != State::Independent) return false;
+    return is_known_to_run(*producer) && is_known_to_run(user) &&
+           producer->sequence != user.sequence;
+  }
+
+  bool is_known_to_run(const Node& node) const {
+    return node.phase == Phase::Backward && node.provenance != nullptr &&
+           reach_.count(node.sequence) != 0 && is_reached(node);
   }
 
   /// Whether eager runs the autograd node that a node belongs to, as far as that is known.
