@@ -187,7 +187,7 @@ class PlanBuilder {
       const Node& node = *chain[i]->producer();
       const bool no_grad = is_without_grad(facts, &node, i + 1 == chain.size());
       if (i < num_hidden && facts.version != 0) {
-        source = shared_step(make_step(node, source, no_grad), facts.base_identity);
+        source = shared_step(make_step(node, source, /*no_grad=*/true), facts.base_identity);
       } else {
         source = step(node, source, no_grad);
       }
@@ -303,11 +303,11 @@ class PlanBuilder {
 
   Source detached(Source base, const ResultFacts& facts) {
     static const Operator* const detach = Operator::find("aten.detach");
-    return shared_step({&detach->handle(), base, {}, false}, facts.base_identity);
+    return shared_step({&detach->handle(), base, {}, /*no_grad=*/true}, facts.base_identity);
   }
 
   /// What lies before a detach() is the same for all results that are views of the detached tensor,
-  /// though after a write the trace makes each of them anew.
+  /// though after a write the trace makes each of them anew. It has no history that anybody sees.
   Source shared_step(ViewStep step, const void* base_identity) {
     for (const auto& [identity, index] : shared_steps_) {
       const ViewStep& known = plan_.views[static_cast<size_t>(index)];

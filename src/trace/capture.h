@@ -24,7 +24,7 @@ struct ResultFacts {
     ViewOfInput,   ///< a view of graph input `base`
     ViewOfResult,  ///< a view of result `base`
     ViewOfBase,    ///< a view of IntermediateBase `base`
-    CustomView,    ///< a view of graph input `base` whose history a custom function made
+    CustomView,    ///< memory of graph input `base` with a history that is not that of views
   };
   Kind kind = Kind::Undefined;
   int32_t base = -1;

@@ -100,12 +100,11 @@ bool is_made_without_grad_mode(const at::Tensor& view) {
   return meta->get_creation_meta() == torch::autograd::CreationMeta::NO_GRAD_MODE;
 }
 
-/// A view that LibTorch lets nobody write to.
-bool is_restricted_view(const at::Tensor& traced) {
-  if (!traced.requires_grad() || !traced.is_view()) return false;
-  const auto* meta = torch::autograd::impl::get_view_autograd_meta(traced);
-  return meta->get_creation_meta() == torch::autograd::CreationMeta::MULTI_OUTPUT_NODE ||
-         is_made_without_grad_mode(traced);
+/// A view through which gradients flow: LibTorch may let nobody write to it, and if it does, what
+/// it is a view of gets the gradient in its own layout.
+bool is_differentiable_view(const at::Tensor& traced) {
+  if (traced.is_inference() || !traced.requires_grad() || !traced.is_view()) return false;
+  return !is_custom_view(traced, at::Tensor(traced._base()));
 }
 
 }  // namespace
@@ -219,7 +218,7 @@ void ResultSorter::describe(size_t i) {
 }
 
 void ResultSorter::sort_group(const std::vector<size_t>& group) {
-  if (group.size() == 1 && !is_restricted_view(traced_[group.front()])) return;
+  if (group.size() == 1 && !is_differentiable_view(traced_[group.front()])) return;
   if (find_base_among(group)) return;
   const int32_t base = add_base(group, facts_[group.front()].root);
   const at::Tensor& tensor = bases_[static_cast<size_t>(base)].tensor;
@@ -255,13 +254,21 @@ int32_t ResultSorter::add_base(const std::vector<size_t>& group, Value* root) {
     if (base.tensor.defined()) break;
   }
   if (base.tensor.defined()) at::functionalization::impl::sync(base.tensor);
+  const bool is_base_of_all = std::all_of(group.begin(), group.end(), [&](size_t i) {
+    return base.tensor.defined() && !is_memory(i) && is_tracked_view(traced_[i], base.tensor);
+  });
+  // It may lie behind a view that autograd does not know, and has a version of its own.
+  if (is_base_of_all) base.value = value_of(base.tensor);
+  for (size_t i : group) facts_[i].root = base.value;
   bases_.push_back(std::move(base));
   return static_cast<int32_t>(bases_.size() - 1);
 }
 
 void ResultSorter::make_view(size_t i, Kind kind, int32_t base, const at::Tensor& base_tensor) {
   const bool is_replayable = is_memory(i) || is_history_of_views(traced_[i], base_tensor);
-  if (!is_replayable && kind == Kind::ViewOfInput && is_custom_view(traced_[i], base_tensor)) {
+  const bool has_own_history =
+      !is_replayable && (is_custom_view(traced_[i], base_tensor) || !traced_[i].is_view());
+  if (has_own_history && kind == Kind::ViewOfInput) {
     kind = Kind::CustomView;
   } else if (!is_replayable) {
     return;

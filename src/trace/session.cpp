@@ -2,6 +2,7 @@
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/functions/basic_ops.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -85,6 +86,14 @@ std::vector<at::Tensor> run_engine(const edge_list& roots, const std::vector<at:
     throw Unsupported("trace", "the function has no gradient: " + error.msg() +
                                    " Trace it in no_grad mode if none is needed.");
   }
+}
+
+/// Eager's backward runs all that a result was made of, also what leads to nothing from outside.
+void check_runs(const torch::autograd::Node& node) {
+  if (dynamic_cast<const torch::autograd::Error*>(&node) == nullptr) return;
+  throw Unsupported("trace", node.name() +
+                                 ": a result comes from an operator that has no derivative. Detach "
+                                 "what the operator takes.");
 }
 
 bool is_captured(Tracer& tracer, const Lifted& lifted) {
@@ -378,6 +387,7 @@ void Session::lift_unseen_leaves(const edge_list& roots) {
       }
     }
     check_accumulator(node);
+    check_runs(node);
     if (is_opaque(node)) capture_.opaque_gradient = node.name();
     if (!node.next_edges().empty() && node.sequence_nr() < tracer_.first_sequence()) {
       throw Unsupported("trace", node.name() +

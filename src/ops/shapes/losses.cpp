@@ -1,4 +1,5 @@
 #include <ATen/core/Reduction.h>
+#include <torch/version.h>
 
 #include "ops/shapes/families.h"
 #include "ops/shapes/make.h"
@@ -29,6 +30,8 @@ Tensor contiguous_gradient(const Tensor& grad, const Tensor& self, const Tensor&
 }
 
 Tensor mse_loss_backward(const Tensor& grad, const Tensor& self, const Tensor& target, int64_t) {
+  TORCH_CHECK(TORCH_VERSION_MINOR >= 13 || self.scalar_type() == target.scalar_type(),
+              "Found dtype ", target.scalar_type(), " but expected ", self.scalar_type());
   return contiguous_gradient(grad, self, target);
 }
 

@@ -1,0 +1,142 @@
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "ahead/ahead.h"
+#include "support/compiled_check.h"
+
+/// Arguments and results that are views, and what autograd makes of writes to them.
+namespace ahead {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+/// One argument: a view of something computed from a leaf.
+std::function<CallInputs()> view_of_computed(std::function<at::Tensor(const at::Tensor&)> view,
+                                             at::IntArrayRef sizes) {
+  return [view = std::move(view), sizes = sizes.vec()] {
+    const at::Tensor leaf = at::randn(sizes).set_requires_grad(true);
+    return CallInputs{{view(leaf.mul(1))}, {leaf}};
+  };
+}
+
+at::Tensor leaf(at::IntArrayRef sizes) {
+  return at::randn(sizes).set_requires_grad(true);
+}
+
+TEST(CompileViews, SignsOfZerosBehindAWriteToAViewAreEagers) {
+  const auto part = [](const at::Tensor& whole) { return whole.narrow(0, 1, 4); };
+  const auto times_zero = [](const Tensors& in) -> Tensors {
+    in[0].mul_(-1).mul_(0);
+    return {};
+  };
+  expect_compiled_like_eager(times_zero, view_of_computed(part, {6}));
+  const auto one_element = [](const Tensors& in) -> Tensors {
+    in[0].sin_();
+    return {in[0].select(0, 1)};
+  };
+  expect_compiled_like_eager(one_element, view_of_computed(part, {6}));
+  const auto columns = [](const at::Tensor& whole) { return whole.t().narrow(0, 0, 2); };
+  const auto with_reads = [](const Tensors& in) -> Tensors {
+    const at::Tensor before = in[0].exp();
+    in[0].neg_();
+    return {before * in[0]};
+  };
+  expect_compiled_like_eager(with_reads, view_of_computed(columns, {3, 4}));
+}
+
+TEST(CompileViews, ViewOfAnIntermediateIsAViewOutsideToo) {
+  const auto transposed = [](const Tensors& in) -> Tensors {
+    return {at::lerp(in[1], in[0], in[1]).permute({2, 1, 0})};
+  };
+  expect_compiled_like_eager(transposed, {leaf({}), at::randn({2, 4, 2})});
+  const auto product = [](const Tensors& in) -> Tensors {
+    return {at::mm(in[0], in[0].narrow(0, 1, 3)).t()};
+  };
+  expect_compiled_like_eager(product, {leaf({4, 3})});
+  auto compiled = compile(aot::FlatFunction(product), {.fullgraph = true});
+  EXPECT_TRUE(compiled(Tensors{leaf({4, 3})})[0].is_view());
+}
+
+TEST(CompileViews, ViewsOfADetachedTensorKeepTheirBaseAfterAWrite) {
+  const auto without_grad_mode = [](const Tensors& in) -> Tensors {
+    const at::Tensor detached = in[0].detach();
+    at::Tensor part;
+    {
+      at::NoGradGuard no_grad;
+      part = detached.narrow(0, 2, 1);
+    }
+    in[0].tanh_();
+    return {detached, part};
+  };
+  expect_compiled_like_eager(without_grad_mode, {at::randn({3})});
+  const auto written_without_grad_mode = [](const Tensors& in) -> Tensors {
+    const at::Tensor detached = in[0].detach();
+    const at::Tensor part = detached.split(1)[0];
+    at::NoGradGuard no_grad;
+    part.mul_(2);
+    return {detached, part};
+  };
+  expect_compiled_like_eager(written_without_grad_mode, {at::randn({2})});
+}
+
+TEST(CompileViews, ViewsOfACopyThatReshapeMadeKeepTheirBaseAfterAWrite) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    const at::Tensor copy = in[0].flatten().square_();
+    const Tensors parts = copy.split(1);
+    return {parts[3], parts[4]};
+  };
+  expect_compiled_like_eager(f, {at::randn({3, 3}).t()});
+}
+
+TEST(CompileViews, DetachedArgumentThatGetsAHistoryKeepsItsMemory) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    const at::Tensor detached = in[0].detach();
+    return {detached.mul_(in[1])};
+  };
+  expect_compiled_like_eager(f, {at::randn({3}), leaf({})});
+}
+
+TEST(CompileViews, ViewOfALeafThatIsMadeInsideAndReturnedIsNoLeaf) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    const at::Tensor made = in[0].exp().detach().requires_grad_();
+    return {made, made.narrow(0, 1, 2)};
+  };
+  expect_compiled_like_eager(f, {at::randn({3})}, {.write_to_outputs = false});
+}
+
+TEST(CompileViews, ResultThatHasNoDerivativeIsRefused) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    const at::Tensor made = in[0].detach().requires_grad_();
+    return {in[0].sin(), at::randint_like(made, 5)};
+  };
+  auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true});
+  EXPECT_THROW(compiled(Tensors{leaf({3})}), Unsupported);
+}
+
+TEST(CompileViews, ArgumentWhoseVersionCountsWritesToAnotherOneIsSavedAfterThem) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    in[0].mul_(2);
+    return {in[1] * in[2]};
+  };
+  const auto make_inputs = [] {
+    const at::Tensor whole = at::randn({4}), x = leaf({2});
+    return CallInputs{{whole.narrow(0, 0, 2), whole.narrow(0, 2, 2), x}, {x}};
+  };
+  expect_compiled_like_eager(f, make_inputs);
+  const auto make_empty = [] {
+    const at::Tensor x = leaf({0, 1}), computed = x.mul(1);
+    return CallInputs{{computed, computed.view({0, 1}), computed.view({0, 1})}, {x}};
+  };
+  expect_compiled_like_eager(f, make_empty);
+}
+
+TEST(CompileViews, GradientOfZerosMeetsOneThatDoesNotComeIn) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    const Tensors parts = in[0].chunk(2, 1);
+    return {at::softplus(parts[0]), at::normal(parts[1], in[0].square())};
+  };
+  expect_compiled_like_eager(f, {leaf({2, 2})});
+}
+
+}  // namespace
+}  // namespace ahead
