@@ -52,7 +52,6 @@ class Call {
     make_inference_tensors();
     set_versions();
     change_requires_grad(true);
-    raise_versions();
     if (plan_.backward != nullptr) add_node(shared_plan);
     change_requires_grad(false);
     write_inputs();
@@ -121,7 +120,10 @@ class Call {
     node_ = make_autograd_node<CompiledNode>(shared_plan);
     auto& node = static_cast<CompiledNode&>(*node_);
     node.connect(inputs_, outputs_, node_);
-    node.save(inputs_to_save(), outputs_);
+    const std::vector<at::Tensor> inputs = inputs_to_save();
+    // Not before: views of a tensor whose version was raised get another history.
+    raise_versions();
+    node.save(inputs, outputs_);
   }
 
   /// Inputs that are about to get another shape or other memory are saved as they are now.
@@ -173,9 +175,9 @@ class Call {
         continue;
       }
       c10::VariableVersion counter = input.unsafeGetTensorImpl()->version_counter();
+      const bool is_raised = plan_.backward != nullptr && !write.changes_contents();
       const int64_t version =
-          input._version() +
-          (write.changes_contents() ? static_cast<int64_t>(write.version_bumps) : 0);
+          input._version() + (is_raised ? 0 : static_cast<int64_t>(write.version_bumps));
       this->write(input, write);
       counter.set_version(version);
     }
@@ -254,7 +256,9 @@ class Call {
       at::NoGradGuard no_grad;
       input.set_(find(reset.source));
       follow_accumulator(reset.input);
-      if (!input.is_inference()) raise_version(input, -1);
+      if (input.is_inference()) continue;
+      const bool is_raised = plan_.backward != nullptr;
+      raise_version(input, is_raised ? -1 : static_cast<int64_t>(reset.version_bumps) - 1);
     }
   }
 
