@@ -4,7 +4,11 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/strides.h>
 
+#include <algorithm>
+
+#include "ahead/errors.h"
 #include "ir/size_node.h"
 #include "ops/facts.h"
 #include "trace/fake_handler.h"
@@ -43,6 +47,29 @@ void fix_sizes(c10::IValue& argument) {
   });
 }
 
+/// Which of its two operands a matrix product takes first depends on how its result lies.
+bool lies_by_columns(at::IntArrayRef sizes, at::IntArrayRef strides) {
+  const auto reaches = [&](size_t dim, size_t other) {
+    return strides[dim] == 1 &&
+           (sizes[other] == 1 || strides[other] >= std::max<int64_t>(sizes[dim], 1));
+  };
+  return reaches(0, 1) || !reaches(1, 0);
+}
+
+/// The twin has its result in new memory.
+void check_product_layout(const TracedOp& op, const torch::jit::Stack& arguments) {
+  static const Operator* const product = Operator::find("aten.addmm_");
+  if (op.op != product) return;
+  const at::Tensor& self = arguments.front().toTensor();
+  const auto packed = c10::contiguous_strides(self.sizes());
+  if (lies_by_columns(self.sizes(), self.strides()) == lies_by_columns(self.sizes(), packed))
+    return;
+  throw Unsupported("trace",
+                    op.op->name() + ": " + TensorMeta::of(self).str() +
+                        " lies so that eager rounds otherwise than for a new tensor, which "
+                        "the graph makes. Use addmm, and copy its result.");
+}
+
 bool is_twin(const Operator& op, const Operator& in_place) {
   return ops::facts(in_place).functional == &op ||
          (in_place.name() == "aten.bernoulli_.float" && op.name() == "aten.bernoulli.p");
@@ -72,7 +99,9 @@ void try_in_place(TracedOp& op, Tracer* tracer, torch::jit::Stack& stack) {
     stack.resize(first);
     for (int32_t i = 0; i < op.num_returns; ++i) stack.push_back(arguments.front());
   }
-  if (tracer != nullptr) tracer->announce_in_place(op.op);
+  if (tracer == nullptr) return;
+  check_product_layout(op, arguments);
+  tracer->announce_in_place(op.op);
 }
 
 bool draw_in_place(const TracedOp& op, torch::jit::Stack& stack) {
