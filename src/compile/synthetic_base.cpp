@@ -2,7 +2,10 @@
 
 #include <ATen/ops/as_strided.h>
 
+#include <algorithm>
+
 #include "ahead/errors.h"
+#include "base/libtorch.h"
 #include "base/overlap.h"
 #include "runtime/base_of.h"
 
@@ -49,6 +52,8 @@ struct Member {
   bool is_tracked;
   /// The first argument that has the same version counter.
   int32_t counter;
+  /// The base, which autograd knows, has the same version counter.
+  bool counts_with_base;
   /// An earlier argument that is the same tensor; -1: there is none.
   int32_t same_as;
 };
@@ -65,9 +70,9 @@ int32_t first_same(const Tensors& args, const std::vector<int32_t>& group, size_
 [[noreturn]] void throw_without_base() {
   throw Unsupported("compile",
                     "Encountered aliased inputs that are mutated in the graph, but they have no "
-                    "common base: they are of different dtypes, or some are views that autograd "
-                    "tracks and others are not, or their ._base tensors differ. Pass the tensor "
-                    "they are views of, and take the views inside the function.");
+                    "common base: they are of different dtypes, or those that require grad have "
+                    "different ._base tensors. Pass the tensor they are views of, and take the "
+                    "views inside the function.");
 }
 
 }  // namespace
@@ -112,10 +117,14 @@ struct MergedArguments::State {
                        member.meta.strides, member.meta.offset);
     if (member.is_tracked || view.is_inference()) return view;
     const at::Tensor alone = view.detach();
+    const auto counter_of = [](const at::Tensor& tensor) {
+      return tensor.unsafeGetTensorImpl()->version_counter();
+    };
     alone.unsafeGetTensorImpl()->set_version_counter(
-        member.counter == member.argument
+        member.counts_with_base ? counter_of(inputs[static_cast<size_t>(member.input)])
+        : member.counter == member.argument
             ? c10::VariableVersion(0)
-            : made[static_cast<size_t>(member.counter)].unsafeGetTensorImpl()->version_counter());
+            : counter_of(made[static_cast<size_t>(member.counter)]));
     return alone;
   }
 
@@ -175,16 +184,18 @@ MergedArguments::MergedArguments(const aot::FlatFunction& function, const Tensor
     : state_(std::make_shared<State>()) {
   std::vector<bool> is_merged(args.size());
   for (std::vector<int32_t>& group : find_groups(args)) {
-    CallPlan::Base base{std::move(group), {}};
+    CallPlan::Base base{std::move(group), {}, {}};
     const at::Tensor tensor = runtime::base_of(base, args);
     if (!tensor.defined()) throw_without_base();
     base.counters = runtime::version_counters(base, args);
-    const bool is_tracked = runtime::is_tracked(base, args);
+    base.tracked = runtime::tracked_by(tensor, base, args);
+    const bool any_tracked = std::count(base.tracked.begin(), base.tracked.end(), true) != 0;
     for (size_t i = 0; i < base.arguments.size(); ++i) {
       const auto index = static_cast<size_t>(base.arguments[i]);
       is_merged[index] = true;
       state_->members.push_back({base.arguments[i], static_cast<int32_t>(bases_.size()),
-                                 TensorMeta::of(args[index]), is_tracked, base.counters[i],
+                                 TensorMeta::of(args[index]), base.tracked[i], base.counters[i],
+                                 any_tracked && share_version_counter(args[index], tensor),
                                  first_same(args, base.arguments, index)});
     }
     inputs_.push_back(tensor);
@@ -240,7 +251,7 @@ std::vector<CallPlan::VersionBump> MergedArguments::version_bumps(const CallPlan
   for (size_t i = 0; i < state_->members.size(); ++i) {
     const Member& member = state_->members[i];
     if (member.counter != member.argument || state_->bumps[i] == 0) continue;
-    if (member.is_tracked && is_written[static_cast<size_t>(member.input)]) continue;
+    if (member.counts_with_base && is_written[static_cast<size_t>(member.input)]) continue;
     bumps.push_back({member.argument, state_->bumps[i]});
   }
   return bumps;

@@ -7,9 +7,12 @@
 namespace ahead::runtime {
 namespace {
 
-at::Tensor tracked_base(const at::Tensor& tensor) {
-  if (!tensor.is_inference() && tensor.is_view()) return at::Tensor(tensor._base());
-  return tensor.requires_grad() ? tensor : at::Tensor();
+bool is_view(const at::Tensor& tensor) {
+  return !tensor.is_inference() && tensor.is_view();
+}
+
+at::Tensor base_or_itself(const at::Tensor& tensor) {
+  return is_view(tensor) ? at::Tensor(tensor._base()) : tensor;
 }
 
 at::Tensor whole_storage(const at::Tensor& tensor) {
@@ -29,27 +32,29 @@ at::Tensor whole_storage(const at::Tensor& tensor) {
 
 at::Tensor base_of(const CallPlan::Base& base, const std::vector<at::Tensor>& args) {
   const at::Tensor& first = args[static_cast<size_t>(base.arguments[0])];
-  at::Tensor common;
-  bool is_tracked = false;
+  at::Tensor common = base_or_itself(first), with_gradient;
+  bool is_common = true, any_view = false;
   for (int32_t argument : base.arguments) {
     const at::Tensor& tensor = args[static_cast<size_t>(argument)];
     if (tensor.scalar_type() != first.scalar_type() || !tensor.is_alias_of(first)) return {};
-    const at::Tensor candidate = tracked_base(tensor);
-    if (!candidate.defined()) continue;
-    if (is_tracked && !common.is_same(candidate)) return {};
-    common = candidate;
-    is_tracked = true;
+    const at::Tensor candidate = base_or_itself(tensor);
+    is_common &= candidate.is_same(common);
+    any_view |= is_view(tensor);
+    if (!tensor.requires_grad()) continue;
+    if (with_gradient.defined() && !with_gradient.is_same(candidate)) return {};
+    with_gradient = candidate;
   }
-  if (!is_tracked) return whole_storage(first);
-  for (int32_t argument : base.arguments) {
-    const at::Tensor& tensor = args[static_cast<size_t>(argument)];
-    if (!tensor.is_same(common) && !tracked_base(tensor).defined()) return {};
-  }
+  if (!with_gradient.defined() && !(is_common && any_view)) return whole_storage(first);
+  if (with_gradient.defined()) common = with_gradient;
   return common.scalar_type() == first.scalar_type() ? common : at::Tensor();
 }
 
-bool is_tracked(const CallPlan::Base& base, const std::vector<at::Tensor>& args) {
-  return tracked_base(args[static_cast<size_t>(base.arguments[0])]).defined();
+std::vector<bool> tracked_by(const at::Tensor& tensor, const CallPlan::Base& base,
+                             const std::vector<at::Tensor>& args) {
+  std::vector<bool> tracked;
+  for (int32_t argument : base.arguments)
+    tracked.push_back(base_or_itself(args[static_cast<size_t>(argument)]).is_same(tensor));
+  return tracked;
 }
 
 std::vector<int32_t> version_counters(const CallPlan::Base& base,

@@ -72,11 +72,13 @@ struct CallPlan {
     int32_t index = 0;    ///< argument, base, or the graph input whose `.grad` it is
     at::Tensor captured;  ///< for arguments: the only tensor that may be passed; undefined: any
   };
-  /// Arguments that share memory and are replaced by the tensor all of them are views of.
+  /// Arguments that share memory and are replaced by one tensor that has all of it.
   struct Base {
     std::vector<int32_t> arguments;
     /// For each of them the first that has the same version counter.
     std::vector<int32_t> counters;
+    /// Whether autograd knows each of them as a view of the base, or as the base.
+    std::vector<bool> tracked;
   };
   /// An argument with a base gets other sizes, strides or another offset.
   struct Reshape {

@@ -182,6 +182,7 @@ bool CallGuard::have_same_bases(const CallPlan& plan, const std::vector<at::Tens
   for (size_t i = 0; i < plan.bases.size(); ++i) {
     const at::Tensor base = base_of(plan.bases[i], args);
     if (!base.defined() || !bases_[i].holds(base)) return false;
+    if (tracked_by(base, plan.bases[i], args) != plan.bases[i].tracked) return false;
     if (version_counters(plan.bases[i], args) != plan.bases[i].counters) return false;
   }
   return true;

@@ -130,6 +130,64 @@ TEST(CompileViews, ArgumentWhoseVersionCountsWritesToAnotherOneIsSavedAfterThem)
   expect_compiled_like_eager(f, make_empty);
 }
 
+TEST(CompileViews, DetachedAliasOfAnArgumentThatHasAGradient) {
+  const auto alias_is_written = [](const Tensors& in) -> Tensors {
+    in[1].mul_(2);
+    return {in[0].sin(), in[1].narrow(0, 0, 1)};
+  };
+  const auto alias_is_read = [](const Tensors& in) -> Tensors {
+    in[0].mul_(2);
+    return {in[1] + 1, in[0].sin()};
+  };
+  const auto alias_comes_first = [&](const Tensors& in) {
+    return alias_is_written({in[1], in[0]});
+  };
+  const auto make_inputs = [](bool alias_first) {
+    return [alias_first] {
+      const at::Tensor x = leaf({4}), computed = x.mul(1);
+      const at::Tensor alias = computed.detach().narrow(0, 0, 2);
+      return CallInputs{alias_first ? Tensors{alias, computed} : Tensors{computed, alias}, {x}};
+    };
+  };
+  expect_compiled_like_eager(alias_is_written, make_inputs(false));
+  expect_compiled_like_eager(alias_is_read, make_inputs(false));
+  expect_compiled_like_eager(alias_comes_first, make_inputs(true));
+}
+
+TEST(CompileViews, DetachedAliasOfAnArgumentThatHasNoGradient) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    in[0].mul_(2);
+    in[1].add_(1);
+    return {in[0] + 1, in[1].narrow(0, 1, 1)};
+  };
+  const auto make_inputs = [] {
+    const at::Tensor x = at::randn({4});
+    return CallInputs{{x, x.detach().narrow(0, 0, 2)}, {}};
+  };
+  expect_compiled_like_eager(f, make_inputs);
+}
+
+TEST(CompileViews, AliasesThatGetAHistoryAutogradCannotFollowAreRefused) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    in[1].mul_(in[0].narrow(0, 0, 2).exp());
+    return {in[0].sin()};
+  };
+  auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true});
+  const at::Tensor computed = leaf({4}).mul(1);
+  EXPECT_THROW(compiled(Tensors{computed, computed.detach().narrow(0, 0, 2)}), Unsupported);
+}
+
+TEST(CompileViews, ProductIntoALayoutForWhichEagerRoundsOtherwiseIsRefused) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    in[0].addmm_(in[1], in[2]);
+    return {};
+  };
+  auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true});
+  const at::Tensor a = at::randn({2, 3}), b = at::randn({3, 2});
+  EXPECT_THROW(compiled(Tensors{at::randn({2, 2}).t(), a, b}), Unsupported);
+  expect_compiled_like_eager(f, {at::randn({2, 4}).narrow(1, 0, 2), a, b});
+}
+
 TEST(CompileViews, GradientOfZerosMeetsOneThatDoesNotComeIn) {
   const auto f = [](const Tensors& in) -> Tensors {
     const Tensors parts = in[0].chunk(2, 1);
