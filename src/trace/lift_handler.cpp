@@ -63,7 +63,9 @@ class LiftHandler {
       tracer_->mirror_history(written_[i]);
       if (!op_.keeps_layout) mirror_shape(*tracer_, written_[i]);
       const NodePtr history = history_of(written_[i]);
-      tracer_->note_write(written_[i], history == histories_[i], *op_.op);
+      // A view gets another history whenever its memory was written to, but leads to the same.
+      const bool is_same = history == histories_[i] || !at::GradMode::is_enabled();
+      tracer_->note_write(written_[i], is_same, *op_.op);
       if (history == nullptr && histories_[i] != nullptr) tracer_->note_cut_history(*op_.op);
     }
     watch_results();

@@ -94,7 +94,6 @@ void Tracer::mirror_history(const at::Tensor& written) {
   namespace impl = torch::autograd::impl;
   Lifted* lifted = lifted_of(written);
   if (lifted == nullptr || !lifted->wrapper.requires_grad() || lifted->wrapper.is_leaf()) return;
-  if (graph_.inputs()[lifted->value->index()].slot.kind != Slot::Kind::Captured) return;
   const torch::autograd::Edge now = impl::gradient_edge(lifted->wrapper);
   if (!now.is_valid() || now.function == lifted->node) return;
   const auto* meta = impl::get_autograd_meta(lifted->real);

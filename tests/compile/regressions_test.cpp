@@ -386,5 +386,19 @@ TEST(CompileRegressions, HookInAFunctionWithSeveralResults) {
       {leaf({3}), leaf({3})});
 }
 
+TEST(CompileRegressions, GradientByAnArgumentThatIsCapturedAsWellAndWasWrittenTo) {
+  const auto run = [](bool is_compiled) {
+    torch::manual_seed(0);
+    const at::Tensor x = leaf({3}) * 1;
+    const aot::FlatFunction function = [x](const Tensors& in) -> Tensors {
+      const at::Tensor written = in[0];
+      written.add_(x, 3);
+      return {torch::autograd::grad({written.sum()}, {x})[0]};
+    };
+    return is_compiled ? compile(function, {.fullgraph = true})(Tensors{x})[0] : function({x})[0];
+  };
+  EXPECT_EQ(tensor_difference(run(false), run(true)), "");
+}
+
 }  // namespace
 }  // namespace ahead
