@@ -1,3 +1,5 @@
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -49,6 +51,54 @@ TEST_F(EngineCuda, CallsHooksInOrder) {
     (h * h).sum().backward();
     return std::vector<at::Tensor>{x.grad()};
   });
+}
+
+/// While it lives, work goes to a stream of its own, which begins when the other one is done with
+/// what it has; that one goes on when this is done.
+class SideStream {
+ public:
+  SideStream()
+      : guard_(at::kCUDA), side_(guard_.getNewStream(guard_.getDevice())), other_(join(side_)) {}
+  ~SideStream() { join(other_); }
+
+ private:
+  c10::Stream join(c10::Stream next) const {
+    c10::Event event(at::kCUDA);
+    event.record(guard_.getStream(guard_.getDevice()));
+    event.block(next);
+    return guard_.exchangeStream(next);
+  }
+
+  c10::impl::VirtualGuardImpl guard_;
+  c10::Stream side_;
+  c10::Stream other_;
+};
+
+TEST_F(EngineCuda, SeveralStreamsAreLeftToTheEagerEngine) {
+  const auto stats = expect_as_eager([] {
+    const at::Tensor x = random({512, 512}).requires_grad_();
+    at::Tensor h = x.mm(x).tanh();
+    {
+      const SideStream side;
+      h = h.mm(x).sin();
+    }
+    h.pow(2).mean().backward();
+    return std::vector<at::Tensor>{x.grad()};
+  });
+  EXPECT_EQ(stats.captures, 0u);
+  EXPECT_EQ(stats.eager_fallbacks, 3u);
+  EXPECT_NE(test::all_reasons().find("several streams"), std::string::npos);
+}
+
+TEST_F(EngineCuda, OneStreamOfTheUsersIsCaptured) {
+  const auto stats = expect_as_eager([] {
+    const SideStream side;
+    const at::Tensor x = random({64, 64}).requires_grad_();
+    x.mm(x).tanh().pow(2).mean().backward();
+    return std::vector<at::Tensor>{x.grad()};
+  });
+  EXPECT_EQ(stats.captures, 1u);
+  EXPECT_EQ(stats.eager_fallbacks, 0u);
 }
 
 TEST_F(EngineCuda, LiftsChangingSizes) {

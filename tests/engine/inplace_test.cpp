@@ -9,18 +9,12 @@ namespace {
 
 using test::expect_as_eager;
 using test::expect_error_as_eager;
+using test::expect_one_graph;
 using test::leaf;
 using Tensors = std::vector<at::Tensor>;
 
-void expect_captured_once(const test::BackwardProgram& program) {
-  const auto stats = expect_as_eager(program);
-  EXPECT_EQ(stats.captures, 1u);
-  EXPECT_EQ(stats.cache_misses, 1u);
-  EXPECT_EQ(stats.eager_fallbacks, 0u);
-}
-
 TEST(EngineInPlace, ChainOfWritesToNestedViews) {
-  expect_captured_once([] {
+  expect_one_graph([] {
     const at::Tensor x = leaf({4, 4}), y = leaf({2});
     const at::Tensor base = x.clone();
     const at::Tensor rows = base.narrow(0, 1, 2);
@@ -36,7 +30,7 @@ TEST(EngineInPlace, ChainOfWritesToNestedViews) {
 }
 
 TEST(EngineInPlace, ViewIsReadAfterItsBaseWasWritten) {
-  expect_captured_once([] {
+  expect_one_graph([] {
     const at::Tensor x = leaf({3, 4});
     const at::Tensor base = x * 2;
     const at::Tensor view = base.t();
@@ -47,7 +41,7 @@ TEST(EngineInPlace, ViewIsReadAfterItsBaseWasWritten) {
 }
 
 TEST(EngineInPlace, BaseIsReadAfterItsViewWasWritten) {
-  expect_captured_once([] {
+  expect_one_graph([] {
     const at::Tensor x = leaf({3, 4}), v = leaf({3});
     const at::Tensor base = x * 2;
     base.select(1, 2).copy_(v);
@@ -58,7 +52,7 @@ TEST(EngineInPlace, BaseIsReadAfterItsViewWasWritten) {
 }
 
 TEST(EngineInPlace, BaseWithoutHistoryGetsOne) {
-  expect_captured_once([] {
+  expect_one_graph([] {
     const at::Tensor buffer = torch::zeros({4, 3}), x = leaf({3}), y = leaf({3});
     buffer.select(0, 1).copy_(x);
     buffer.select(0, 2).add_(y).mul_(x);
@@ -68,7 +62,7 @@ TEST(EngineInPlace, BaseWithoutHistoryGetsOne) {
 }
 
 TEST(EngineInPlace, OutputsThatFormulasSave) {
-  expect_captured_once([] {
+  expect_one_graph([] {
     const at::Tensor x = leaf({6}), y = leaf({6});
     const at::Tensor a = (x * 2).relu_(), b = (a + y).sigmoid_(), c = (b * y).tanh_();
     (a * c).sum().backward();
@@ -77,7 +71,7 @@ TEST(EngineInPlace, OutputsThatFormulasSave) {
 }
 
 TEST(EngineInPlace, CopiesChangeDtypeAndBroadcast) {
-  expect_captured_once([] {
+  expect_one_graph([] {
     const at::Tensor x = leaf({3}), whole = torch::zeros({2, 3}, at::kDouble);
     whole.copy_(x);
     whole.select(0, 1).mul_(x);
@@ -87,7 +81,7 @@ TEST(EngineInPlace, CopiesChangeDtypeAndBroadcast) {
 }
 
 TEST(EngineInPlace, IndexedWrites) {
-  expect_captured_once([] {
+  expect_one_graph([] {
     const at::Tensor x = leaf({5, 3}), v = leaf({2, 3}), rows = torch::tensor({4, 1});
     const at::Tensor h = x * 1;
     h.index_put_({rows}, v);
@@ -112,7 +106,7 @@ TEST(EngineInPlace, MaskedFillByATensorKeepsItsOwnFormula) {
 }
 
 TEST(EngineInPlace, WhatIsOverwrittenGetsZeros) {
-  expect_captured_once([] {
+  expect_one_graph([] {
     const at::Tensor x = leaf({4}), y = leaf({4});
     const at::Tensor h = x * 2;
     h.zero_();
@@ -246,7 +240,7 @@ TEST(EngineInPlace, WriteToASavedResultThrowsAsEager) {
 }
 
 TEST(EngineInPlace, WriteUnderNoGradToWhatIsNotSavedIsSeen) {
-  expect_captured_once([] {
+  expect_one_graph([] {
     const at::Tensor x = leaf({4}), w = torch::randn({4});
     const at::Tensor h = x * 2;
     {
@@ -259,7 +253,7 @@ TEST(EngineInPlace, WriteUnderNoGradToWhatIsNotSavedIsSeen) {
 }
 
 TEST(EngineInPlace, OptimizerWritesBetweenBackwards) {
-  expect_captured_once([] {
+  expect_one_graph([] {
     const at::Tensor w = leaf({3, 3});
     for (int step = 0; step < 3; ++step) {
       w.mm(w).tanh().sum().backward();

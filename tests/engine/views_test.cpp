@@ -9,17 +9,9 @@ namespace {
 
 using test::expect_as_eager;
 using test::expect_error_as_eager;
+using test::expect_one_graph;
 using test::leaf;
 using Tensors = std::vector<at::Tensor>;
-
-/// The program must be one graph that serves every run.
-void expect_one_graph(const test::BackwardProgram& program) {
-  const auto stats = expect_as_eager(program);
-  EXPECT_EQ(stats.captures, 1u);
-  EXPECT_EQ(stats.compiles, 1u);
-  EXPECT_EQ(stats.cache_hits, 2u);
-  EXPECT_EQ(stats.eager_fallbacks, 0u);
-}
 
 TEST(EngineViews, ChainOfViewsOfALeaf) {
   expect_one_graph([] {

@@ -78,6 +78,14 @@ compiled_autograd::Stats expect_as_eager(const BackwardProgram& program, int run
   return compiled_autograd::stats();
 }
 
+void expect_one_graph(const BackwardProgram& program) {
+  const compiled_autograd::Stats stats = expect_as_eager(program);
+  EXPECT_EQ(stats.captures, 1u) << all_reasons();
+  EXPECT_EQ(stats.compiles, 1u) << all_reasons();
+  EXPECT_EQ(stats.cache_misses, 1u);
+  EXPECT_EQ(stats.eager_fallbacks, 0u);
+}
+
 void expect_error_as_eager(const BackwardProgram& program) {
   const std::string expected = error_of(program);
   ASSERT_NE(expected, "no error");

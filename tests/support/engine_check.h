@@ -27,6 +27,9 @@ using BackwardProgram = std::function<std::vector<at::Tensor>()>;
 compiled_autograd::Stats expect_as_eager(const BackwardProgram& program, int runs = 3,
                                          compiled_autograd::Options options = {});
 
+/// The same, and that one graph serves all backwards of the program.
+void expect_one_graph(const BackwardProgram& program);
+
 /// The same for a program that throws: types and messages must be the same.
 void expect_error_as_eager(const BackwardProgram& program);
 
