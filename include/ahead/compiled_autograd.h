@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,9 +26,10 @@ struct Options {
   bool fullgraph = false;
   /// Prints the reason of each cache miss and of each backward that runs eagerly.
   bool verbose = false;
-  /// A size that is another one the second time becomes an argument of the graph, where that is
-  /// possible (interpreter only); otherwise each combination of sizes has graphs of its own.
-  bool dynamic = true;
+  /// Whether sizes are arguments of graphs, where that is possible (interpreter only), so that
+  /// others need no graphs of their own: all but 0 and 1 from the first capture on (true), never
+  /// (false), or those that were seen to change (nothing).
+  std::optional<bool> dynamic = std::nullopt;
   /// The most backwards kept; the one unused for longest makes room.
   int64_t cache_limit = 64;
 };

@@ -50,6 +50,12 @@ struct InputKey {
   uint64_t dims_and_flags;
 };
 
+int64_t bits_of(double number) {
+  int64_t bits;
+  std::memcpy(&bits, &number, sizeof(bits));
+  return bits;
+}
+
 /// To compare types is to compare names, so it is done once for each type.
 Backward::Special find_special(const std::type_info& type) {
   if (type == typeid(torch::autograd::AccumulateGrad)) return Backward::Special::Accumulator;
@@ -427,11 +433,9 @@ bool Backward::collect_numbers(size_t first) {
     const bool is_integer = number.isInt() || number.isSymInt();
     if (!is_integer && !number.isDouble()) return false;
     put(is_integer);
-    // An integer may change as a size may.
-    found_->number_sizes.push_back(is_integer ? static_cast<uint32_t>(found_->sizes.size())
-                                              : kNoSizes);
-    if (is_integer) found_->sizes.push_back(number.toInt());
-    if (!is_integer) put(number.toDouble());
+    // It may change as a size may. A floating-point number stands among them by its bits.
+    found_->number_sizes.push_back(static_cast<uint32_t>(found_->sizes.size()));
+    found_->sizes.push_back(is_integer ? number.toInt() : bits_of(number.toDouble()));
   }
   return true;
 }

@@ -45,8 +45,8 @@ class Backward {
   std::vector<at::Tensor>& inputs() { return call_->tensor_args.inputs; }
   const std::vector<at::Tensor>& inputs() const { return call_->tensor_args.inputs; }
   torch::dynamo::autograd::AutogradCompilerCall& call() { return *call_; }
-  /// Where the integer that a custom function holds stands among the sizes; nothing for other
-  /// numbers.
+  /// Where the number that a custom function holds stands among the sizes, if it does: an integer,
+  /// or a floating-point number by its bits.
   std::optional<size_t> size_of_number(size_t number) const {
     const uint32_t position = found_->number_sizes[number];
     return position == kNoSizes ? std::nullopt : std::optional<size_t>(position);

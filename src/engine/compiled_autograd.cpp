@@ -46,7 +46,7 @@ Enable::Enable(Options options) {
   engine::install_gate();
   // Backwards for fixed sizes only are not those for changing ones.
   const std::string* backend =
-      intern(options.backend + (options.dynamic ? "" : " for fixed sizes"));
+      intern(options.backend + (options.dynamic.value_or(true) ? "" : " for fixed sizes"));
   depth_ = open(engine::Settings{std::move(options), backend});
 }
 

@@ -60,7 +60,37 @@ std::string refusal_here() {
 
 /// Other backends than the interpreter are not asked to take sizes that change.
 bool may_lift(const Settings& settings) {
-  return settings.options.dynamic && settings.options.backend == "interpreter";
+  return settings.options.dynamic.value_or(true) && settings.options.backend == "interpreter";
+}
+
+/// Which of a backward's sizes are those of dimensions. Others are strides, and numbers that nodes
+/// hold, which are often equal to a dimension by chance.
+std::vector<bool> find_dimensions(const Backward& backward) {
+  std::vector<bool> are(backward.sizes().size());
+  const auto mark = [&](size_t first, size_t count) {
+    for (size_t i = 0; i < count; ++i) are[first + i] = true;
+  };
+  for (const Step& step : backward.steps()) {
+    for (uint32_t i = 0; i < step.num_places; ++i) {
+      const auto& metadata = step.node->input_metadata(i);
+      if (!metadata.was_default_constructed())
+        mark(backward.sizes_of_place(step.first_place + i), metadata.shape_as_dim_vector().size());
+    }
+  }
+  for (size_t i = 0; i < backward.inputs().size(); ++i) {
+    if (const auto first = backward.sizes_of_input(i))
+      mark(*first, static_cast<size_t>(backward.inputs()[i].dim()));
+  }
+  return are;
+}
+
+/// Which sizes may change in a program for a backward of which `like` is one with other sizes;
+/// null: none was seen.
+SizePattern choose_pattern(const Settings& settings, const Backward& backward, Program* like) {
+  if (!may_lift(settings)) return SizePattern(backward.sizes());
+  if (like != nullptr) return like->widened(backward.sizes());
+  if (!settings.options.dynamic.has_value()) return SizePattern(backward.sizes());
+  return SizePattern::all(backward.sizes(), find_dimensions(backward));
 }
 
 Cache::Hit find_program(const Settings& settings, const Backward& backward) {
@@ -68,9 +98,7 @@ Cache::Hit find_program(const Settings& settings, const Backward& backward) {
   Cache::Miss miss;
   if (auto hit = cache.find(backward, miss)) return std::move(*hit);
   tell(settings, "Cache miss due to " + miss.reason);
-  SizePattern sizes = miss.like != nullptr && may_lift(settings)
-                          ? miss.like->widened(backward.sizes())
-                          : SizePattern(backward.sizes());
+  SizePattern sizes = choose_pattern(settings, backward, miss.like.get());
   Cache::Hit made{nullptr, *sizes.match(backward.sizes())};
   made.program = std::make_shared<Program>(
       backward, runtime::find_backend(settings.options.backend), std::move(sizes));

@@ -14,6 +14,7 @@
 #include "ahead/trace.h"
 #include "engine/node_calls.h"
 #include "engine/operators.h"
+#include "ir/float_node.h"
 #include "ops/node_facts.h"
 #include "trace/capture.h"
 #include "trace/tracer.h"
@@ -97,6 +98,14 @@ class PartTracer {
     return SizeNode::make(SizeExpression::symbol(static_cast<uint32_t>(symbol)), guards_);
   }
 
+  /// What stands for the number of a custom function that is at this position.
+  c10::IValue number(const c10::IValue& now, size_t position) const {
+    const int32_t symbol = pattern_->symbol(position);
+    if (symbol == SizePattern::kFixed) return now;
+    if (!now.isDouble()) return size(position);
+    return FloatNode::make(FloatExpression::symbol(static_cast<uint32_t>(symbol)), guards_);
+  }
+
   std::vector<c10::SymInt> sizes(size_t first, size_t count) const {
     std::vector<c10::SymInt> sizes;
     for (size_t i = 0; i < count; ++i) sizes.push_back(size(first + i));
@@ -124,8 +133,9 @@ class PartTracer {
   void lift_numbers() {
     auto& numbers = backward_.call().lifted_ivalue_args.args;
     for (size_t i = 0; i < numbers.size(); ++i) {
+      const c10::IValue& now = *numbers[i].actual_ptr;
       const auto position = is_lifted() ? backward_.size_of_number(i) : std::nullopt;
-      numbers[i].proxy = position ? c10::IValue(size(*position)) : *numbers[i].actual_ptr;
+      numbers[i].proxy = position ? number(now, *position) : now;
     }
   }
 

@@ -277,13 +277,15 @@ std::optional<Part> Program::lift(size_t begin, size_t end, const Run& run, std:
   try {
     Part part =
         trace_lifted_part(run.backward, kinds_, begin, end, run.gradients, {sizes_, run.sizes});
-    const bool is_of_use = part.guards->pinned().empty() || part.guards->hold(sizes_.before());
-    if (is_of_use) {
+    const std::string& pinned = part.guards->pinned();
+    if (part.guards->is_of_use(sizes_.before())) {
+      if (!pinned.empty())
+        run.report.problems.push_back("Some sizes have graphs of their own: " + pinned);
       std::lock_guard<std::mutex> lock(sizes_mutex_);
       guards_.push_back(part.guards);
       return part;
     }
-    problem = part.guards->pinned();
+    problem = pinned;
   } catch (const std::exception& error) {
     problem = error.what();
     problem.resize(std::min(problem.size(), problem.find('\n')));
@@ -295,7 +297,7 @@ std::optional<Part> Program::lift(size_t begin, size_t end, const Run& run, std:
 void Program::give_up_lifting(const Run& run, const std::string& reason) {
   run.report.problems.push_back("Sizes that change have graphs of their own: " + reason);
   std::lock_guard<std::mutex> lock(sizes_mutex_);
-  sizes_ = SizePattern(run.backward.sizes(), /*may_widen=*/false);
+  sizes_ = sizes_.given_up(run.backward.sizes());
   guards_.clear();
 }
 

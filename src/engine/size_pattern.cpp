@@ -3,12 +3,34 @@
 #include <limits>
 #include <map>
 #include <tuple>
+#include <unordered_map>
 
 namespace ahead::engine {
+
+SizePattern SizePattern::all(std::vector<int64_t> sizes, const std::vector<bool>& are_shared) {
+  SizePattern pattern(std::move(sizes));
+  pattern.was_all_ = true;
+  pattern.symbols_.resize(pattern.sizes_.size(), kFixed);
+  std::unordered_map<int64_t, int32_t> shared;
+  for (size_t i = 0; i < pattern.sizes_.size(); ++i) {
+    const int64_t size = pattern.sizes_[i];
+    if (size == 0 || size == 1) continue;
+    const auto next = static_cast<int32_t>(pattern.before_.size());
+    pattern.symbols_[i] = are_shared[i] ? shared.try_emplace(size, next).first->second : next;
+    if (pattern.symbols_[i] == next) pattern.before_.push_back(size);
+  }
+  if (pattern.before_.empty()) pattern.symbols_.clear();
+  return pattern;
+}
+
+SizePattern SizePattern::given_up(const std::vector<int64_t>& sizes) const {
+  return SizePattern(sizes, /*may_widen=*/was_all_);
+}
 
 SizePattern SizePattern::widened(const std::vector<int64_t>& sizes) const {
   SizePattern wider(sizes, may_widen_);
   if (!may_widen_) return wider;
+  wider.was_all_ = was_all_;
   std::map<std::tuple<int32_t, int64_t, int64_t>, int32_t> numbers;
   wider.symbols_.resize(sizes.size(), kFixed);
   for (size_t i = 0; i < sizes.size(); ++i) {

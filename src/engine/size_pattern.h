@@ -15,9 +15,14 @@ class SizePattern {
   /// Nothing may change. `may_widen`: until it does.
   explicit SizePattern(std::vector<int64_t> sizes, bool may_widen = true)
       : sizes_(std::move(sizes)), may_widen_(may_widen) {}
-  bool may_widen() const { return may_widen_; }
+  /// All may change but those that are 0 or 1, about which most decisions are. Those said to be
+  /// shared are one size where they are equal: it saves deciding time and again that they are.
+  static SizePattern all(std::vector<int64_t> sizes, const std::vector<bool>& are_shared);
   /// Lets those change that are other ones in `sizes`, if any may.
   SizePattern widened(const std::vector<int64_t>& sizes) const;
+  /// What is left if no graph can be made in which these change: nothing may, for good, unless more
+  /// were let change than were seen to.
+  SizePattern given_up(const std::vector<int64_t>& sizes) const;
 
   bool is_fixed() const { return symbols_.empty(); }
   /// The sizes for which it was made last.
@@ -32,6 +37,7 @@ class SizePattern {
  private:
   std::vector<int64_t> sizes_;
   bool may_widen_;
+  bool was_all_ = false;          ///< some may change that were never seen to
   std::vector<int32_t> symbols_;  ///< for each position; empty: all are fixed
   std::vector<int64_t> before_;   ///< for each changing size
 };

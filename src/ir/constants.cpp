@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "ir/float_node.h"
 #include "ir/names.h"
 #include "ir/size_node.h"
 
@@ -51,13 +52,18 @@ c10::TypePtr stored_type(const c10::TypePtr& type) {
   }
 }
 
+bool is_number_of_sizes(const c10::IValue& constant) {
+  return constant.isSymFloat() && FloatNode::in(constant.toSymFloat()) != nullptr;
+}
+
 bool is_size(const c10::IValue& constant) {
   return constant.isSymInt() && SizeNode::in(constant.toSymInt()) != nullptr;
 }
 
 bool is_number(const c10::IValue& constant) {
-  return is_size(constant) || constant.isInt() || constant.isUnsigned() || constant.isDouble() ||
-         constant.isBool() || constant.isComplexDouble();
+  return is_size(constant) || is_number_of_sizes(constant) || constant.isInt() ||
+         constant.isUnsigned() || constant.isDouble() || constant.isBool() ||
+         constant.isComplexDouble();
 }
 
 void append_call(std::string& out, std::string_view function, std::string_view argument) {
@@ -165,6 +171,8 @@ void append_constant(std::string& out, const c10::IValue& constant, const c10::T
     append_integer(out, constant.toInt(), type);
   } else if (is_size(constant)) {
     append_call(out, "size", SizeNode::in(constant.toSymInt())->expression().str());
+  } else if (is_number_of_sizes(constant)) {
+    append_call(out, "real", FloatNode::in(constant.toSymFloat())->expression().str());
   } else if (constant.isUnsigned()) {
     out += std::to_string(constant.toUInt());
   } else if (constant.isBool()) {

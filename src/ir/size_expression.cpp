@@ -162,6 +162,16 @@ std::optional<int64_t> SizeExpression::evaluate(c10::ArrayRef<int64_t> sizes) co
   return sum;
 }
 
+void SizeExpression::add_symbols(std::vector<uint32_t>& symbols) const {
+  for (const Term& term : terms_) {
+    for (const auto& atom : term.atoms) {
+      if (atom->function == nullptr) symbols.push_back(atom->symbol);
+      atom->left.add_symbols(symbols);
+      atom->right.add_symbols(symbols);
+    }
+  }
+}
+
 std::string SizeExpression::str() const {
   if (terms_.empty()) return "0";
   std::string text;

@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "ahead/errors.h"
+#include "ir/decision_node.h"
+#include "ir/float_node.h"
 
 namespace ahead {
 namespace {
@@ -13,33 +15,6 @@ namespace {
 using c10::SymInt;
 using c10::SymNode;
 using Nodes = c10::ArrayRef<SymNode>;
-
-/// A decision that was made and noted.
-class DecisionNode final : public c10::SymNodeImpl {
- public:
-  explicit DecisionNode(bool value) : value_(value) {}
-  static SymNode make(bool value) { return c10::make_intrusive<DecisionNode>(value); }
-
-  bool is_int() override { return false; }
-  bool is_bool() override { return true; }
-  bool is_float() override { return false; }
-  bool has_hint() override { return true; }
-  std::string str() override { return value_ ? "true" : "false"; }
-  SymNode clone() override { return make(value_); }
-  SymNode wrap_bool(bool value) override { return make(value); }
-  SymNode sym_and(const SymNode& other) override { return make(value_ && value_of(other)); }
-  SymNode sym_or(const SymNode& other) override { return make(value_ || value_of(other)); }
-  SymNode sym_not() override { return make(!value_); }
-  SymNode sym_ite(const SymNode& yes, const SymNode& no) override { return value_ ? yes : no; }
-  bool guard_bool(const char*, int64_t) override { return value_; }
-  bool bool_() override { return value_; }
-  std::optional<bool> constant_bool() override { return value_; }
-
- private:
-  static bool value_of(const SymNode& node) { return node->guard_bool(__FILE__, __LINE__); }
-
-  bool value_;
-};
 
 const SizeNode& as_size(const SymNode& node) {
   const auto* size = dynamic_cast<const SizeNode*>(node.get());
@@ -70,40 +45,6 @@ SymInt product(const std::vector<SymInt>& sizes) {
 }
 
 }  // namespace
-
-bool SizeGuards::decide(Relation relation, const SizeExpression& left,
-                        const SizeExpression& right) {
-  const SizeExpression difference = left - right;
-  const int64_t value = peek(difference);
-  const bool holds = relation == Relation::Equal ? value == 0 : value < 0;
-  if (difference.constant()) return holds;
-  const bool is_known = std::any_of(guards_.begin(), guards_.end(), [&](const Guard& guard) {
-    return guard.relation == relation && guard.difference == difference;
-  });
-  if (!is_known) guards_.push_back({relation, difference, holds});
-  return holds;
-}
-
-int64_t SizeGuards::pin(const SizeExpression& expression, const std::string& reason) {
-  const int64_t value = peek(expression);
-  decide(Relation::Equal, expression, value);
-  if (pinned_.empty()) pinned_ = reason;
-  return value;
-}
-
-int64_t SizeGuards::peek(const SizeExpression& expression) const {
-  const std::optional<int64_t> value = expression.evaluate(values_);
-  TORCH_CHECK(value, expression.str(), ": this size has no value");
-  return *value;
-}
-
-bool SizeGuards::hold(c10::ArrayRef<int64_t> sizes) const {
-  return std::all_of(guards_.begin(), guards_.end(), [&](const Guard& guard) {
-    const std::optional<int64_t> value = guard.difference.evaluate(sizes);
-    if (!value) return false;
-    return (guard.relation == Relation::Equal ? *value == 0 : *value < 0) == guard.holds;
-  });
-}
 
 SymInt SizeNode::make(const SizeExpression& expression, const std::shared_ptr<SizeGuards>& guards) {
   if (const auto constant = expression.constant()) return *constant;
@@ -171,7 +112,7 @@ SymNode SizeNode::sym_max(const SymNode& other) {
 }
 
 SymNode SizeNode::sym_float() {
-  TORCH_CHECK(false, expression_.str(), ": a floating-point number is made of a size");
+  return c10::make_intrusive<FloatNode>(FloatExpression::of(expression_), guards_);
 }
 
 SymNode SizeNode::eq(const SymNode& other) {
@@ -247,15 +188,16 @@ int64_t peek(const SymInt& size) {
 }
 
 bool has_sizes(const c10::IValue& constant) {
-  return constant.isSymInt() || constant.isSymIntList();
+  return constant.isSymInt() || constant.isSymIntList() || constant.isSymFloat();
 }
 
 namespace {
 
-/// The constant with the integer that `value_of` gives for each size.
-template <class ValueOf>
-c10::IValue replace_sizes(const c10::IValue& constant, ValueOf&& value_of) {
+/// The constant with the numbers that the functions give for what is made of sizes.
+template <class ValueOf, class FloatOf>
+c10::IValue replace_sizes(const c10::IValue& constant, ValueOf&& value_of, FloatOf&& float_of) {
   if (constant.isSymInt()) return value_of(constant.toSymInt());
+  if (constant.isSymFloat()) return float_of(constant.toSymFloat());
   if (!has_sizes(constant)) return constant;
   c10::List<int64_t> list;
   for (const c10::IValue& item : constant.toListRef())
@@ -263,22 +205,30 @@ c10::IValue replace_sizes(const c10::IValue& constant, ValueOf&& value_of) {
   return list;
 }
 
+/// The value of a node for these sizes.
+template <class Node>
+auto evaluate(const Node* node, c10::ArrayRef<int64_t> sizes) {
+  using Value = decltype(node->expression().evaluate(sizes));
+  const Value value = node == nullptr ? Value() : node->expression().evaluate(sizes);
+  if (value) return *value;
+  throw UserError("sizes", (node == nullptr ? "size" : node->expression().str()) +
+                               ": it has no value for the " + std::to_string(sizes.size()) +
+                               " sizes given. Pass as many as the graph names, such that nothing "
+                               "is divided by zero.");
+}
+
 }  // namespace
 
 c10::IValue with_sizes(const c10::IValue& constant, c10::ArrayRef<int64_t> sizes) {
-  return replace_sizes(constant, [&](const SymInt& size) {
-    const SizeNode* node = SizeNode::in(size);
-    const auto value = node == nullptr ? std::nullopt : node->expression().evaluate(sizes);
-    if (value) return *value;
-    throw UserError("sizes", (node == nullptr ? "size" : node->expression().str()) +
-                                 ": it has no value for the " + std::to_string(sizes.size()) +
-                                 " sizes given. Pass as many as the graph names, such that nothing "
-                                 "is divided by zero.");
-  });
+  return replace_sizes(
+      constant, [&](const SymInt& size) { return evaluate(SizeNode::in(size), sizes); },
+      [&](const c10::SymFloat& number) { return evaluate(FloatNode::in(number), sizes); });
 }
 
 c10::IValue with_peeked_sizes(const c10::IValue& constant) {
-  return replace_sizes(constant, [](const SymInt& size) { return peek(size); });
+  return replace_sizes(
+      constant, [](const SymInt& size) { return peek(size); },
+      [](const c10::SymFloat& number) { return peek(number); });
 }
 
 }  // namespace ahead

@@ -6,46 +6,10 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
-#include "ir/size_expression.h"
+#include "ir/size_guards.h"
 
 namespace ahead {
-
-/// What a program was found to depend on while it was written down for sizes that may change: for
-/// other sizes of which the same is true it is the same program.
-class SizeGuards {
- public:
-  enum class Relation : uint8_t { Equal, Less };
-
-  /// For sizes that had these values then.
-  explicit SizeGuards(std::vector<int64_t> values) : values_(std::move(values)) {}
-
-  const std::vector<int64_t>& values() const { return values_; }
-  /// Whether `left` is equal to, or less than, `right`. From now on the program depends on it.
-  bool decide(Relation relation, const SizeExpression& left, const SizeExpression& right);
-  /// The value of an expression. From now on the program depends on it, because of `reason`.
-  int64_t pin(const SizeExpression& expression, const std::string& reason);
-  /// The value of an expression, on which the program does not depend.
-  int64_t peek(const SizeExpression& expression) const;
-
-  /// Whether the program is the same for these sizes.
-  bool hold(c10::ArrayRef<int64_t> sizes) const;
-  /// Why the program depends on the value of a size; empty: it does not.
-  const std::string& pinned() const { return pinned_; }
-  size_t count() const { return guards_.size(); }
-
- private:
-  struct Guard {
-    Relation relation;
-    SizeExpression difference;  ///< compared with zero
-    bool holds;
-  };
-
-  std::vector<int64_t> values_;
-  std::vector<Guard> guards_;
-  std::string pinned_;
-};
 
 /// A SizeExpression where LibTorch expects an integer: its formulas compute with it, and what they
 /// decide by it is noted.
@@ -114,7 +78,8 @@ class SizeNode final : public c10::SymNodeImpl {
 /// The value of an integer in the run that is being written down, on which nothing depends then.
 int64_t peek(const c10::SymInt& size);
 
-/// Whether a constant of a graph is made of sizes, itself or in a list.
+/// Whether a constant of a graph is made of sizes, itself or in a list: an integer, or a
+/// floating-point number (ir/float_node.h).
 bool has_sizes(const c10::IValue& constant);
 /// The constant for these sizes. Throws UserError if there are too few of them.
 c10::IValue with_sizes(const c10::IValue& constant, c10::ArrayRef<int64_t> sizes);

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "ir/constants.h"
+#include "ir/float_node.h"
 #include "ir/names.h"
 #include "ir/size_node.h"
 #include "ir/tensor_meta.h"
@@ -150,6 +151,14 @@ c10::IValue TermParser::word_constant(const c10::TypePtr& type) {
     if (!expression || expression->constant())
       lexer_.fail(offset, "'" + text + "' is not made of the sizes s0, s1 and so on.");
     return SizeNode::make(*expression, nullptr);
+  }
+  if (token.text == "real") {
+    const size_t offset = lexer_.peek().offset;
+    const std::string text = quoted("a number such as \"div(2, float(s0))\"");
+    const auto expression = FloatExpression::parse(text);
+    if (!expression || expression->constant())
+      lexer_.fail(offset, "'" + text + "' is not made of the sizes s0, s1 and so on.");
+    return FloatNode::make(*expression, nullptr);
   }
   if (token.text == "opaque") return OpaqueConstant::make(token.text, quoted("a type's name"));
   if (auto named = find_named_constant(token.text)) {

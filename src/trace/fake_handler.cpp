@@ -37,7 +37,7 @@ std::optional<at::Scalar> wrapped_number(const at::Tensor& tensor) {
 }
 
 bool is_symbolic(const c10::IValue& argument) {
-  if (argument.isSymInt() || argument.isSymIntList()) return true;
+  if (has_sizes(argument)) return true;
   bool is_any = false;
   for_each_tensor(argument, [&](const at::Tensor& tensor) {
     is_any = is_any || tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
@@ -145,7 +145,7 @@ Argument FakeHandler::take(c10::IValue& slot) {
   }
   if (slot.isTensorList() || slot.isOptionalTensorList()) return take_list(slot);
   Argument argument(slot);
-  if (slot.isSymInt() || slot.isSymIntList()) slot = with_peeked_sizes(slot);
+  if (has_sizes(slot)) slot = with_peeked_sizes(slot);
   return argument;
 }
 

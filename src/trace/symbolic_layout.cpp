@@ -63,9 +63,9 @@ bool SymbolicLayout::describes(const at::Tensor& tensor) const {
 std::vector<size_t> dimensions_in_memory(const at::Tensor& tensor) {
   std::vector<size_t> order(static_cast<size_t>(tensor.dim()));
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return tensor.stride(static_cast<int64_t>(a)) > tensor.stride(static_cast<int64_t>(b));
-  });
+  const c10::SymIntArrayRef strides = tensor.sym_strides();
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return peek(strides[a]) > peek(strides[b]); });
   return order;
 }
 

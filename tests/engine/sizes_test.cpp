@@ -281,8 +281,30 @@ TEST_F(EngineSizes, NoneIsASizeOfItsOwn) {
   EXPECT_LE(compiled_autograd::stats().captures, 4u) << all_reasons();
 }
 
-TEST_F(EngineSizes, WhatLibTorchWantsAsANumberIsCapturedAgain) {
-  expect_as_eager([&](int64_t n) { return linear(n).std(0).sum(); }, {w_, b_}, {2, 3, 4, 3, 2});
+TEST_F(EngineSizes, NumbersMadeOfSizes) {
+  expect_lifted(
+      [&](int64_t n) {
+        const at::Tensor y = linear(n);
+        return y.std(0).sum() + y.var() + y.var(0, /*unbiased=*/false).sum() + y.std(1).mean();
+      },
+      {w_, b_});
+}
+
+/// A formula that asks for the size of its gradient.
+struct Sized : torch::autograd::Function<Sized> {
+  static constexpr bool is_traceable = true;
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) {
+    return x.clone();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list gradients) {
+    return {gradients[0] * gradients[0].sym_size(0).guard_int(__FILE__, __LINE__)};
+  }
+};
+
+TEST_F(EngineSizes, WhatFormulasWantAsANumberIsCapturedAgain) {
+  expect_as_eager([&](int64_t n) { return Sized::apply(linear(n)).sum(); }, {w_, b_},
+                  {2, 3, 4, 3, 2});
   EXPECT_EQ(compiled_autograd::stats().captures, 3u);
   EXPECT_EQ(compiled_autograd::stats().cache_hits, 2u);
   EXPECT_NE(all_reasons().find("Sizes that change have graphs of their own"), std::string::npos);
@@ -315,10 +337,95 @@ TEST_F(EngineSizes, IntegersThatFunctionsKeepChangeAsSizesDo) {
   EXPECT_EQ(compiled_autograd::stats().captures, 2u) << all_reasons();
 }
 
+/// Multiplies by a number that it keeps. `asks`: the formula wants a plain one.
+template <bool asks>
+struct TimesReal : torch::autograd::Function<TimesReal<asks>> {
+  static constexpr bool is_traceable = true;
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            double factor) {
+    context->saved_data["factor"] = factor;
+    return x * factor;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const c10::IValue& factor = context->saved_data["factor"];
+    const at::Scalar number = asks ? at::Scalar(factor.toDouble()) : factor.toScalar();
+    return {gradients[0] * number, at::Tensor()};
+  }
+};
+
+TEST_F(EngineSizes, RealNumbersThatFunctionsKeepChangeAsSizesDo) {
+  const auto loss = [&](int64_t n) {
+    const at::Tensor y = linear(3);
+    return (TimesReal<false>::apply(y, static_cast<double>(n) / 7) *
+            TimesReal<false>::apply(y, -0.25))
+        .sum();
+  };
+  expect_as_eager(loss, {w_, b_}, {1, 2, 3, 0, -5, 7, 2});
+  EXPECT_EQ(compiled_autograd::stats().captures, 2u) << all_reasons();
+  const auto graphs = compiled_autograd::graphs();
+  EXPECT_NE(graphs.back()->str().find("real(\"f0\")"), std::string::npos) << graphs.back()->str();
+  expect_round_trip(*graphs.back());
+}
+
+TEST_F(EngineSizes, RealNumbersThatFormulasAskForAreCapturedEach) {
+  for (double factor : {0.5, 0.25, 0.5, 0.25}) {
+    expect_as_eager(
+        [&](int64_t n) { return TimesReal<true>::apply(linear(n), factor).tanh().sum(); }, {w_, b_},
+        {2, 3, 4, 5});
+  }
+  // One for the first size, one for all at the first number, one for all at the second.
+  EXPECT_EQ(compiled_autograd::stats().captures, 3u) << all_reasons();
+}
+
 TEST_F(EngineSizes, FixedSizesOnRequest) {
   expect_as_eager([&](int64_t n) { return linear(n).tanh().sum(); }, {w_, b_}, {2, 3, 4, 5},
                   {.dynamic = false});
   EXPECT_EQ(compiled_autograd::stats().captures, 4u);
+}
+
+TEST_F(EngineSizes, AllOnRequestFromTheFirstCaptureOn) {
+  expect_as_eager([&](int64_t n) { return linear(n).tanh().sum() + linear(n).relu().mean(); },
+                  {w_, b_}, {2, 3, 4, 5, 6, 7, 8, 9}, {.dynamic = true});
+  EXPECT_EQ(compiled_autograd::stats().captures, 1u) << all_reasons();
+  EXPECT_EQ(compiled_autograd::stats().cache_hits, 7u);
+}
+
+TEST_F(EngineSizes, AllOfAConvolutionalNetwork) {
+  torch::nn::Sequential net(torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 8, 3).padding(1)),
+                            torch::nn::BatchNorm2d(8), torch::nn::ReLU(), torch::nn::MaxPool2d(2),
+                            torch::nn::Conv2d(8, 4, 3), torch::nn::AdaptiveAvgPool2d(1),
+                            torch::nn::Flatten(), torch::nn::Linear(4, 2));
+  // Not 3, of which there are as many channels: both would be one size.
+  expect_as_eager(
+      [&](int64_t n) {
+        return net->forward(torch::randn({n, 3, 12, 12})).pow(2).mean();
+      },
+      net->parameters(), {7, 2, 3, 4, 5, 6, 8, 9}, {.dynamic = true});
+  EXPECT_EQ(compiled_autograd::stats().captures, 1u) << all_reasons();
+}
+
+TEST_F(EngineSizes, AllOfATransformer) {
+  Layer layer;
+  const Parameters parameters = layer.parameters();
+  for (int64_t length : {7, 8, 9}) {
+    expect_as_eager([&](int64_t n) { return layer(n, length); }, parameters, {5, 2, 3, 6, 9},
+                    {.dynamic = true});
+  }
+  EXPECT_EQ(compiled_autograd::stats().captures, 1u) << all_reasons();
+}
+
+TEST_F(EngineSizes, AllButThoseThatWereEqualUntilTheyDiffer) {
+  expect_as_eager([&](int64_t n) { return linear(n).tanh().sum(); }, {w_, b_}, {8, 2, 3, 4, 8, 9},
+                  {.dynamic = true});
+  EXPECT_EQ(compiled_autograd::stats().captures, 2u) << all_reasons();
+}
+
+TEST_F(EngineSizes, AllThatCanWhereNotAllCan) {
+  // What is pinned is a size that does not change.
+  expect_as_eager([&](int64_t n) { return Sized::apply(linear(n).t()).sum(); }, {w_, b_},
+                  {2, 3, 5, 6}, {.dynamic = true});
+  EXPECT_EQ(compiled_autograd::stats().captures, 1u) << all_reasons();
 }
 
 TEST_F(EngineSizes, GraphsNameTheSizesTheyTake) {

@@ -1,0 +1,201 @@
+#include "ir/float_expression.h"
+
+#include <charconv>
+#include <cstring>
+
+namespace ahead {
+namespace {
+
+constexpr const char* functions[] = {"add", "sub", "mul", "div"};
+
+double apply(std::string_view function, double left, double right) {
+  if (function == "add") return left + right;
+  if (function == "sub") return left - right;
+  return function == "mul" ? left * right : left / right;
+}
+
+double from_bits(int64_t bits) {
+  double number;
+  std::memcpy(&number, &bits, sizeof(number));
+  return number;
+}
+
+std::string text_of(double number) {
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof(text), number).ptr;
+  return {text, end};
+}
+
+}  // namespace
+
+struct FloatExpression::Step {
+  enum class Kind : uint8_t { Constant, Symbol, Size, Call };
+  Kind kind;
+  double constant = 0;
+  uint32_t symbol = 0;
+  SizeExpression size = 0;
+  const char* function = nullptr;
+  FloatExpression left, right;
+
+  // An expression has a step at once, so the operands of other kinds have none.
+  explicit Step(Kind kind) : kind(kind), left(nullptr), right(nullptr) {}
+};
+
+FloatExpression::FloatExpression(double constant) {
+  auto step = std::make_shared<Step>(Step::Kind::Constant);
+  step->constant = constant;
+  step_ = std::move(step);
+}
+
+FloatExpression FloatExpression::symbol(uint32_t number) {
+  auto step = std::make_shared<Step>(Step::Kind::Symbol);
+  step->symbol = number;
+  return FloatExpression(std::move(step));
+}
+
+FloatExpression FloatExpression::of(const SizeExpression& size) {
+  if (const auto known = size.constant()) return static_cast<double>(*known);
+  auto step = std::make_shared<Step>(Step::Kind::Size);
+  step->size = size;
+  return FloatExpression(std::move(step));
+}
+
+FloatExpression FloatExpression::call(const char* function, const FloatExpression& left,
+                                      const FloatExpression& right) {
+  if (left.constant() && right.constant())
+    return apply(function, *left.constant(), *right.constant());
+  auto step = std::make_shared<Step>(Step::Kind::Call);
+  step->function = function;
+  step->left = left;
+  step->right = right;
+  return FloatExpression(std::move(step));
+}
+
+FloatExpression FloatExpression::operator+(const FloatExpression& other) const {
+  return call("add", *this, other);
+}
+
+FloatExpression FloatExpression::operator-(const FloatExpression& other) const {
+  return call("sub", *this, other);
+}
+
+FloatExpression FloatExpression::operator*(const FloatExpression& other) const {
+  return call("mul", *this, other);
+}
+
+FloatExpression FloatExpression::operator/(const FloatExpression& other) const {
+  return call("div", *this, other);
+}
+
+std::optional<double> FloatExpression::constant() const {
+  return step_->kind == Step::Kind::Constant ? std::optional(step_->constant) : std::nullopt;
+}
+
+std::optional<double> FloatExpression::evaluate(c10::ArrayRef<int64_t> sizes) const {
+  switch (step_->kind) {
+    case Step::Kind::Constant:
+      return step_->constant;
+    case Step::Kind::Symbol:
+      if (step_->symbol >= sizes.size()) return std::nullopt;
+      return from_bits(sizes[step_->symbol]);
+    case Step::Kind::Size: {
+      const auto size = step_->size.evaluate(sizes);
+      return size ? std::optional(static_cast<double>(*size)) : std::nullopt;
+    }
+    case Step::Kind::Call:
+      break;
+  }
+  const auto left = step_->left.evaluate(sizes), right = step_->right.evaluate(sizes);
+  if (!left || !right) return std::nullopt;
+  return apply(step_->function, *left, *right);
+}
+
+std::string FloatExpression::str() const {
+  switch (step_->kind) {
+    case Step::Kind::Constant:
+      return text_of(step_->constant);
+    case Step::Kind::Symbol:
+      return "f" + std::to_string(step_->symbol);
+    case Step::Kind::Size:
+      return "float(" + step_->size.str() + ")";
+    case Step::Kind::Call:
+      break;
+  }
+  return std::string(step_->function) + "(" + step_->left.str() + ", " + step_->right.str() + ")";
+}
+
+void FloatExpression::add_symbols(std::vector<uint32_t>& symbols) const {
+  if (step_->kind == Step::Kind::Symbol) symbols.push_back(step_->symbol);
+  if (step_->kind == Step::Kind::Size) step_->size.add_symbols(symbols);
+  if (step_->kind != Step::Kind::Call) return;
+  step_->left.add_symbols(symbols);
+  step_->right.add_symbols(symbols);
+}
+
+/// number | "f" integer | "float(" size ")" | function "(" expression ", " expression ")"
+class FloatExpression::Parser {
+ public:
+  explicit Parser(std::string_view text) : rest_(text) {}
+
+  std::optional<FloatExpression> all() {
+    auto read = expression();
+    return rest_.empty() ? read : std::nullopt;
+  }
+
+ private:
+  bool accept(std::string_view text) {
+    if (rest_.substr(0, text.size()) != text) return false;
+    rest_.remove_prefix(text.size());
+    return true;
+  }
+
+  template <class Number>
+  std::optional<Number> number() {
+    Number value{};
+    const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
+    if (error != std::errc()) return std::nullopt;
+    rest_.remove_prefix(static_cast<size_t>(end - rest_.data()));
+    return value;
+  }
+
+  std::optional<FloatExpression> expression() {
+    for (const char* function : functions) {
+      if (accept(std::string(function) + "(")) return arguments(function);
+    }
+    if (accept("float(")) return size();
+    if (accept("f")) {
+      const auto symbol = number<uint32_t>();
+      return symbol ? std::optional(FloatExpression::symbol(*symbol)) : std::nullopt;
+    }
+    const auto constant = number<double>();
+    return constant ? std::optional(FloatExpression(*constant)) : std::nullopt;
+  }
+
+  std::optional<FloatExpression> size() {
+    size_t end = 0;
+    for (int depth = 1; end < rest_.size(); ++end) {
+      if (rest_[end] == '(') ++depth;
+      if (rest_[end] == ')' && --depth == 0) break;
+    }
+    if (end == rest_.size()) return std::nullopt;
+    const auto read = SizeExpression::parse(rest_.substr(0, end));
+    rest_.remove_prefix(end + 1);
+    return read ? std::optional(FloatExpression::of(*read)) : std::nullopt;
+  }
+
+  std::optional<FloatExpression> arguments(const char* function) {
+    const auto left = expression();
+    if (!left || !accept(", ")) return std::nullopt;
+    const auto right = expression();
+    if (!right || !accept(")")) return std::nullopt;
+    return call(function, *left, *right);
+  }
+
+  std::string_view rest_;
+};
+
+std::optional<FloatExpression> FloatExpression::parse(std::string_view text) {
+  return Parser(text).all();
+}
+
+}  // namespace ahead
