@@ -3,8 +3,10 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/clone.h>
 #include <ATen/ops/ctc_loss.h>
+#include <ATen/ops/max_pool1d.h>
 #include <ATen/ops/rrelu.h>
 #include <ATen/ops/rrelu_with_noise.h>
 #include <ATen/ops/scatter.h>
@@ -76,6 +78,15 @@ Tensor lift_fresh_copy(const Tensor& self) {
   return at::clone(self, at::MemoryFormat::Contiguous);
 }
 
+/// Where no gradient is asked for, the CPU has a kernel of its own, which tensors without data do
+/// not reach. It returns contiguous tensors.
+Tensor max_pool1d(const Tensor& self, IntArrayRef kernel_size, IntArrayRef stride,
+                  IntArrayRef padding, IntArrayRef dilation, bool ceil_mode) {
+  const Tensor pooled = at::max_pool1d(self, kernel_size, stride, padding, dilation, ceil_mode);
+  const bool has_gradient = self.requires_grad() && at::GradMode::is_enabled();
+  return has_gradient || !self.is_cpu() ? pooled : pooled.contiguous();
+}
+
 template <class Function>
 c10::KernelFunction kernel(Function function) {
   return c10::KernelFunction::makeFromUnboxedFunction(function);
@@ -89,6 +100,7 @@ const c10::KernelFunction* find_decomposition(const std::string& name) {
       {"ctc_loss.IntList", kernel(TORCH_FN(ctc_loss))},
       {"rrelu", kernel(TORCH_FN(rrelu))},
       {"rrelu_with_noise", kernel(TORCH_FN(rrelu_with_noise))},
+      {"max_pool1d", kernel(TORCH_FN(max_pool1d))},
       {"lift_fresh_copy", kernel(TORCH_FN(lift_fresh_copy))},
   };
   const auto found = decompositions->find(name);

@@ -400,5 +400,11 @@ TEST(CompileRegressions, GradientByAnArgumentThatIsCapturedAsWellAndWasWrittenTo
   EXPECT_EQ(tensor_difference(run(false), run(true)), "");
 }
 
+TEST(CompileRegressions, MaxPool1dIsContiguousWhereNoGradientIsAskedFor) {
+  const auto pool = [](const Tensors& in) -> Tensors { return {at::max_pool1d(in[0], 2, 1)}; };
+  expect_compiled_like_eager(pool, {at::randn({2, 4, 5}).transpose(1, 2)});
+  expect_compiled_like_eager(pool, {leaf({2, 4, 5}).transpose(1, 2)});
+}
+
 }  // namespace
 }  // namespace ahead
