@@ -75,13 +75,15 @@ double tolerance(at::ScalarType type) {
   return type == at::kDouble || type == at::kComplexDouble ? 1e-8 : 1e-3;
 }
 
-std::string closeness_difference(const at::Tensor& eager, const at::Tensor& compiled) {
+/// `through`: a type that the numbers went through on their way, which may be a coarser one.
+std::string closeness_difference(const at::Tensor& eager, const at::Tensor& compiled,
+                                 at::ScalarType through = at::kDouble) {
   if (eager.defined() != compiled.defined()) return eager.defined() ? "is undefined" : "is defined";
   if (!eager.defined()) return "";
   if (eager.sizes() != compiled.sizes() || eager.dtype() != compiled.dtype())
     return tensor_difference(eager, compiled);
   if (eager.numel() == 0) return "";
-  const double relative = tolerance(eager.scalar_type());
+  const double relative = std::max(tolerance(eager.scalar_type()), tolerance(through));
   const at::Tensor size = eager.detach().abs().nan_to_num(0, 0, 0).max();
   const double absolute = relative * (1 + size.to(at::kDouble).item<double>());
   const bool close = at::allclose(eager, compiled, relative, absolute, /*equal_nan=*/true);
@@ -281,7 +283,8 @@ class Comparison {
       expected.resize(eager_.inputs.leaves.size());
       actual.resize(eager_.inputs.leaves.size());
       for (size_t i = 0; i < expected.size(); ++i) {
-        const std::string difference = second_gradient_difference(expected[i], actual[i]);
+        const std::string difference = second_gradient_difference(
+            expected[i], actual[i], eager_.everything()[root].scalar_type());
         expect(difference.empty(), "second gradient",
                "leaf " + std::to_string(i) + " by " + name_of(root) + ": " + difference);
       }
@@ -289,10 +292,11 @@ class Comparison {
   }
 
   /// No second gradient and one of zeros are the same.
-  static std::string second_gradient_difference(at::Tensor eager, at::Tensor compiled) {
+  static std::string second_gradient_difference(at::Tensor eager, at::Tensor compiled,
+                                                at::ScalarType root) {
     if (eager.defined() && !compiled.defined()) compiled = at::zeros_like(eager);
     if (compiled.defined() && !eager.defined()) eager = at::zeros_like(compiled);
-    return closeness_difference(eager, compiled);
+    return closeness_difference(eager, compiled, root);
   }
 
   void compare_writes() {
