@@ -34,6 +34,19 @@ Value* root_of(Value* value) {
   return value;
 }
 
+int64_t end_of(const TensorMeta& meta) {
+  int64_t end = meta.offset + 1;
+  for (size_t i = 0; i < meta.sizes.size(); ++i) {
+    if (meta.sizes[i] == 0) return meta.offset;
+    end += (meta.sizes[i] - 1) * meta.strides[i];
+  }
+  return end;
+}
+
+bool lies_within(const TensorMeta& part, const TensorMeta& whole) {
+  return part.offset >= whole.offset && end_of(part) <= end_of(whole);
+}
+
 class PlanBuilder {
  public:
   explicit PlanBuilder(const Capture& capture) : capture_(capture), graph_(capture.graph) {
@@ -280,7 +293,7 @@ class PlanBuilder {
   Source strided_view(const ResultFacts& facts, Source base) {
     static const Operator* const as_strided = Operator::find("aten.as_strided");
     const TensorMeta &from = facts.root->meta, &to = facts.value->meta;
-    if (from.dtype != to.dtype) throw_not_repeatable(*facts.value);
+    if (from.dtype != to.dtype || !lies_within(to, from)) throw_not_repeatable(*facts.value);
     if (num_detached(facts.value) > num_detached(facts.root)) base = detached(base, facts);
     ViewStep step{&as_strided->handle(),
                   base,

@@ -124,6 +124,22 @@ TEST(ShapeChanges, ViewOfAnInputThatChangesItsShapeAfterwards) {
       {at::randn({3, 4}).narrow(0, 1, 2)});
 }
 
+TEST(ShapeChanges, ViewBesideWhatIsLeftOfATensorIsRefused) {
+  auto compiled = compile(aot::FlatFunction([](const Tensors& in) -> Tensors {
+                            const at::Tensor made = in[0] * 2;
+                            const at::Tensor before = made.narrow(0, 3, 2);
+                            made.as_strided_({2}, {1}, 0);
+                            return {made, before};
+                          }),
+                          {.fullgraph = true});
+  try {
+    compiled(Tensors{at::randn({5})});
+    FAIL() << "nothing is thrown";
+  } catch (const Unsupported& error) {
+    EXPECT_NE(error.msg().find("the caller cannot repeat"), std::string::npos) << error.msg();
+  }
+}
+
 TEST(ShapeChanges, ViewThatIsWhatAnInputBecomesLater) {
   expect_compiled_like_eager(
       [](const Tensors& in) -> Tensors {
