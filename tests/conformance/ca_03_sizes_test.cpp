@@ -2,10 +2,12 @@
 #include <torch/torch.h>
 
 #include "ahead/compiled_autograd.h"
+#include "conformance/ca_functions.h"
 #include "support/engine_check.h"
 
-/// Upstream is told beforehand that sizes change and captures once. Here the first size is captured
-/// as it is and the second one for all others, so one capture there is two here.
+/// Upstream is mostly told beforehand that sizes change and captures once. Where it is not told
+/// here, the first size is captured as it is and the second one for all others, so one capture
+/// there is two here.
 namespace ahead::conformance {
 namespace {
 
@@ -56,13 +58,16 @@ TEST(CaBasic, test_compiled_autograd_does_not_specialize_on_bw_symints) {
 }
 
 TEST(CaSizes, test_torch_compile_api_dynamic_shapes) {
-  expect_two_captures(
-      [](int64_t size) {
-        const at::Tensor x = leaf({size, 4});
-        (x.sin() * x).mean().backward();
-        return Tensors{x.grad()};
-      },
-      {10, 20, 30});
+  const auto program = [] {
+    Tensors all;
+    for (int64_t size : {10, 20, 30}) {
+      const at::Tensor x = leaf({size, 4});
+      (x.sin() * x).mean().backward();
+      all.push_back(x.grad());
+    }
+    return all;
+  };
+  EXPECT_EQ(expect_as_eager(program, 3, {.dynamic = true}).captures, 1u) << all_reasons();
 }
 
 TEST(CaSizes, test_verbose_logs_dynamic_shapes) {
@@ -89,25 +94,6 @@ TEST(CaLogs, test_verbose_logs_cpp) {
   ASSERT_EQ(compiled_autograd::reasons().size(), 2u) << all_reasons();
   EXPECT_EQ(compiled_autograd::reasons()[0], "Cache miss due to no backward was captured before");
   EXPECT_NE(compiled_autograd::reasons()[1].find("changed tensor sizes"), std::string::npos);
-}
-
-template <bool traceable>
-struct Sine : Function<Sine<traceable>> {
-  static constexpr bool is_traceable = traceable;
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
-    context->save_for_backward({x});
-    return x.sin();
-  }
-  static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    return {grads[0] * context->get_saved_variables()[0].cos()};
-  }
-};
-
-template <class F>
-Tensors backward_of(int64_t size) {
-  const at::Tensor x = leaf({size});
-  F::apply(x.exp()).sum().backward();
-  return {x.grad()};
 }
 
 TEST(CaFunctions, test_custom_fn_saved_tensors) {

@@ -3,6 +3,7 @@
 
 #include "ahead/compile.h"
 #include "ahead/compiled_autograd.h"
+#include "conformance/ca_functions.h"
 #include "support/engine_check.h"
 
 namespace ahead::conformance {
@@ -15,26 +16,6 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 using Tensors = std::vector<at::Tensor>;
-
-/// `number` makes types that differ in nothing else.
-template <bool traceable, int number = 0>
-struct Sine : Function<Sine<traceable, number>> {
-  static constexpr bool is_traceable = traceable;
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
-    context->save_for_backward({x});
-    return x.sin();
-  }
-  static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    return {grads[0] * context->get_saved_variables()[0].cos()};
-  }
-};
-
-template <class F>
-Tensors backward_of() {
-  const at::Tensor x = leaf({10});
-  F::apply(x.exp()).sum().backward();
-  return {x.grad()};
-}
 
 struct Two : Function<Two> {
   static constexpr bool is_traceable = true;
@@ -135,7 +116,7 @@ TEST(CaFunctions, test_custom_fn_with_same_graph) {
 }
 
 TEST(CaFunctions, test_autograd_cpp_node_non_traceable) {
-  const auto counted = expect_as_eager(backward_of<Sine<false>>);
+  const auto counted = expect_as_eager([] { return backward_of<Sine<false>>(); });
   EXPECT_EQ(counted.captures, 1u);
   EXPECT_EQ(counted.compiles, 2u);
 }
