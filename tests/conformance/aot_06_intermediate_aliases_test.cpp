@@ -21,7 +21,9 @@ TEST(AotIntermediateAliases, test_output_aliases_intermediate_single) {
   };
   expect_with_and_without_grad(f, {at::ones({3, 3})});
   const auto compiled = compiled_once(f, {leaf({3, 3})});
-  EXPECT_EQ(output_slots(program(compiled, "partition.forward")), "Output 0");
+  // Upstream returns the view alone. Here the caller makes it of its base, as eager does: a later
+  // write to it then sends the gradient on in the layout of the base, on which rounding depends.
+  EXPECT_EQ(output_slots(program(compiled, "partition.forward")), "IntermediateBase 0");
 }
 
 TEST(AotIntermediateAliases, test_output_aliases_intermediate_mutation_linear) {
@@ -135,7 +137,9 @@ TEST(AotIntermediateAliases, test_output_aliases_intermediate_multiple_mixed) {
   };
   expect_with_and_without_grad(f, {at::ones({3, 3})});
   const auto compiled = compiled_once(f, {leaf({3, 3})});
-  EXPECT_EQ(output_slots(program(compiled, "partition.forward")), "Output 1, IntermediateBase 0");
+  // The view that is alone has a base as well, see test_output_aliases_intermediate_single.
+  EXPECT_EQ(output_slots(program(compiled, "partition.forward")),
+            "IntermediateBase 0, IntermediateBase 1");
 }
 
 TEST(AotIntermediateAliases, test_alias_of_intermediate_detach) {
