@@ -3,6 +3,8 @@
 #include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/clone.h>
+#include <ATen/ops/copy.h>
+#include <ATen/ops/empty_strided.h>
 #include <torch/library.h>
 
 #include <mutex>
@@ -12,6 +14,7 @@
 #include "ir/signature.h"
 #include "trace/fake_handler.h"
 #include "trace/map_tensors.h"
+#include "trace/overlap.h"
 
 namespace ahead::tracing {
 namespace {
@@ -29,6 +32,7 @@ class MutableOpHandler {
 
   void run() {
     find_written();
+    find_same_memory();
     at::AutoDispatchSkipFunctionalize below;
     unwrap_arguments();
     if (written_.empty()) return handle_.callBoxed(stack_);
@@ -64,14 +68,70 @@ class MutableOpHandler {
     }
   }
 
+  /// The kernel may go by strides.
+  static at::Tensor clone_exactly(const at::Tensor& tensor) {
+    if (tensor.is_non_overlapping_and_dense()) return at::clone(tensor);
+    return at::copy(at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options()), tensor);
+  }
+
+  /// Arguments that are the same memory are the same clone, so that the operator sees its writes to
+  /// the one through the others.
   void clone_written() {
-    for (const auto& [index, original] : written_) {
-      stack_[first_ + index] = at::clone(stack_[first_ + index].toTensor());
+    for (size_t i = 0; i < written_.size(); ++i) {
+      c10::IValue& argument = stack_[first_ + written_[i].first];
+      const int64_t same = written_as_[i];
+      clones_.push_back(same < 0 ? clone_exactly(argument.toTensor())
+                                 : clones_[static_cast<size_t>(same)]);
+      argument = clones_.back();
+    }
+    size_t next = 0;
+    for (size_t i = first_; i < stack_.size(); ++i) {
+      map_tensors(stack_[i], [&](const at::Tensor& tensor) {
+        const int64_t same = read_as_[next++];
+        return same < 0 ? tensor : clones_[static_cast<size_t>(same)];
+      });
+    }
+  }
+
+  /// The first written argument that is the same memory as this tensor; -1: none.
+  int64_t find_same_memory(const at::Tensor& tensor, size_t num_written) const {
+    if (!tensor.defined() || !functional::isFunctionalTensor(tensor)) return -1;
+    functional::sync(tensor);
+    for (size_t i = 0; i < num_written; ++i) {
+      const at::Tensor& written = written_[i].second;
+      if (!written.is_alias_of(tensor) || written.numel() == 0) continue;
+      const bool starts_there = written.storage_offset() == tensor.storage_offset();
+      if (starts_there && written.sizes() == tensor.sizes() &&
+          written.strides() == tensor.strides())
+        return static_cast<int64_t>(i);
+      if (starts_there || overlaps_partly(written, tensor)) throw_overlapping();
+    }
+    return -1;
+  }
+
+  [[noreturn]] void throw_overlapping() const {
+    throw Unsupported("trace", op_.op->name() +
+                                   ": it writes to an argument, and another one is a different "
+                                   "view of the same memory. Clone one of them.");
+  }
+
+  /// Before anything is unwrapped: afterwards nothing tells which tensors share memory.
+  void find_same_memory() {
+    for (size_t i = 0; i < written_.size(); ++i) {
+      functional::sync(written_[i].second);
+      written_as_.push_back(find_same_memory(written_[i].second, i));
+    }
+    for (size_t i = first_; i < stack_.size(); ++i) {
+      map_tensors(stack_[i], [&](const at::Tensor& tensor) {
+        read_as_.push_back(find_same_memory(tensor, written_.size()));
+        return tensor;
+      });
     }
   }
 
   void write_back(const std::vector<at::Tensor>& contents) {
     for (size_t i = 0; i < written_.size(); ++i) {
+      if (written_as_[i] >= 0) continue;
       functional::replace_(written_[i].second, contents[i]);
       functional::commit_update(written_[i].second);
       functional::sync(written_[i].second);
@@ -100,6 +160,11 @@ class MutableOpHandler {
   TracedOp& op_;
   size_t first_;
   std::vector<std::pair<size_t, at::Tensor>> written_;
+  /// For each of them the first that is the same memory; -1: itself.
+  std::vector<int64_t> written_as_;
+  /// For each tensor among the arguments the one of them that is the same memory; -1: none.
+  std::vector<int64_t> read_as_;
+  std::vector<at::Tensor> clones_;
 };
 
 void handle_mutable_op(const c10::OperatorHandle& handle, c10::DispatchKeySet,

@@ -30,17 +30,37 @@ Tensor bump(Tensor& counter, const Tensor& x) {
   return x * counter;
 }
 
+/// Each step sees what the one before wrote, where its arguments are the same memory.
+void step_both(Tensor& x, Tensor& y) {
+  x.mul_(2);
+  y.add_(x);
+  x.sub_(1);
+}
+void add_all(Tensor& x, at::TensorList others) {
+  for (const Tensor& other : others) x.add_(other);
+}
+
+void scale_by_stride(Tensor& x) {
+  x.mul_(static_cast<double>(x.stride(0)));
+}
+
 TORCH_LIBRARY(ahead_test, m) {
   m.def("twice_plus(Tensor x, float offset) -> Tensor");
   m.def("square_no_meta(Tensor x) -> Tensor");
   m.def("scale_in_place(Tensor(a!) x, Tensor by) -> ()");
   m.def("bump(Tensor(a!) counter, Tensor x) -> Tensor");
+  m.def("step_both(Tensor(a!) x, Tensor(b!) y) -> ()");
+  m.def("scale_by_stride(Tensor(a!) x) -> ()");
+  m.def("add_all(Tensor(a!) x, Tensor[] others) -> ()");
 }
 TORCH_LIBRARY_IMPL(ahead_test, CPU, m) {
   m.impl("twice_plus", twice_plus);
   m.impl("square_no_meta", square_no_meta);
   m.impl("scale_in_place", scale_in_place);
   m.impl("bump", bump);
+  m.impl("step_both", step_both);
+  m.impl("add_all", add_all);
+  m.impl("scale_by_stride", scale_by_stride);
 }
 TORCH_LIBRARY_IMPL(ahead_test, Meta, m) {
   m.impl("twice_plus", twice_plus_meta);
@@ -133,6 +153,83 @@ TEST(CustomOp, ThatWritesToACapturedTensorAndReturnsAnother) {
                  {counter},
                  {}};
   });
+}
+
+TEST(CustomOp, SeesItsWritesThroughArgumentsThatAreTheSame) {
+  const auto on = [](auto&& choose) {
+    expect_like_eager([choose] {
+      return Scene{[choose](const Tensors& in) {
+                     Tensor base = in[0] + 1;
+                     auto [x, y] = choose(base);
+                     call<void(Tensor&, Tensor&)>("ahead_test::step_both", x, y);
+                     return Tensors{base * 2, x.sin(), y.cos()};
+                   },
+                   {input({4, 3})},
+                   {},
+                   {}};
+    });
+  };
+  on([](const Tensor& base) { return std::pair(base, base); });
+  on([](const Tensor& base) { return std::pair(base, base.view({4, 3})); });
+  on([](const Tensor& base) { return std::pair(base.select(0, 1), base.select(0, 1)); });
+  on([](const Tensor& base) { return std::pair(base.select(0, 1), base.select(0, 2)); });
+}
+
+TEST(CustomOp, SeesTheStridesOfWhatItWrites) {
+  for (const bool dense : {true, false}) {
+    expect_like_eager([dense] {
+      return Scene{[dense](const Tensors& in) {
+                     Tensor base = in[0] + 1;
+                     Tensor part = dense ? base.t() : base.slice(1, 0, 2);
+                     call<void(Tensor&)>("ahead_test::scale_by_stride", part);
+                     return Tensors{base * 2};
+                   },
+                   {input({4, 3})},
+                   {},
+                   {}};
+    });
+  }
+}
+
+TEST(CustomOp, SeesItsWritesToAnInputGivenTwice) {
+  expect_like_eager([] {
+    return Scene{[](const Tensors& in) {
+                   Tensor x = in[0];
+                   call<void(Tensor&, const Tensor&)>("ahead_test::scale_in_place", x, x);
+                   return Tensors{x + 1};
+                 },
+                 {input()},
+                 {},
+                 {}};
+  });
+}
+
+TEST(CustomOp, SeesItsWritesThroughAList) {
+  expect_like_eager([] {
+    return Scene{[](const Tensors& in) {
+                   Tensor x = in[0] + 1;
+                   call<void(Tensor&, at::TensorList)>("ahead_test::add_all", x,
+                                                       Tensors{x, in[0], x.view({2, 3})});
+                   return Tensors{x};
+                 },
+                 {input()},
+                 {},
+                 {}};
+  });
+}
+
+TEST(CustomOp, RefusesDifferentViewsOfWhatItWrites) {
+  const auto refuse = [](auto&& choose) {
+    const auto function = [choose](const Tensors& in) {
+      Tensor x = in[0] + 1;
+      call<void(Tensor&, at::TensorList)>("ahead_test::add_all", x, choose(x));
+      return Tensors{x};
+    };
+    EXPECT_THROW(ahead::trace(function, {input({3, 3})}), ahead::Unsupported);
+  };
+  refuse([](const Tensor& x) { return Tensors{x.t()}; });
+  refuse([](const Tensor& x) { return Tensors{x.select(0, 1)}; });
+  refuse([](const Tensor& x) { return Tensors{x.unsqueeze(0)}; });
 }
 
 }  // namespace
