@@ -72,10 +72,21 @@ void FakeHandler::run() {
 
 Node* FakeHandler::record() {
   const bool random = op_.random && ops::draws_random(*op_.op, arguments_);
+  if (random && device_.is_cpu() && tracer_->generators() != nullptr)
+    tracer_->generators()->note_draw(generator_argument());
   Node* node = tracer_->record(*op_.op, std::move(arguments_));
   if (random) node->set(Tag::Random);
   if (op_.effectful || op_.num_returns == 0) node->set(Tag::Effect);
   return node;
+}
+
+/// The generator that the operator draws from; undefined: the default one.
+at::Generator FakeHandler::generator_argument() const {
+  for (const Argument& argument : arguments_) {
+    if (argument.is_constant() && argument.constant().isGenerator())
+      return argument.constant().toGenerator();
+  }
+  return {};
 }
 
 /// False for calls that are not part of the program: functionalisation checks in-place operators on

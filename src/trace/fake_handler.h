@@ -21,6 +21,7 @@ class FakeHandler {
   const std::vector<at::Tensor>& written() const { return written_; }
 
  private:
+  at::Generator generator_argument() const;
   Node* record();
   bool find_tracer();
   void pass_through();

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "ops/cpu_layout.h"
 #include "ops/shape_rules.h"
+#include "trace/generator_watch.h"
 #include "trace/map_tensors.h"
 
 namespace ahead::tracing {
@@ -25,6 +26,7 @@ class KeepGeneratorState {
   ~KeepGeneratorState() {
     std::lock_guard<std::mutex> lock(generator_.mutex());
     generator_.set_state(state_);
+    GeneratorWatch::note_restored();
   }
   KeepGeneratorState(const KeepGeneratorState&) = delete;
   KeepGeneratorState& operator=(const KeepGeneratorState&) = delete;

@@ -103,6 +103,7 @@ bool is_captured(Tracer& tracer, const Lifted& lifted) {
 }  // namespace
 
 Session::~Session() {
+  tracer_.abandon_generators();
   tracer_.restore_histories();
   restore_shapes(tracer_);
   restore_grads();
@@ -122,6 +123,7 @@ Capture Session::capture(const aot::FlatFunction& function, const std::vector<at
 
 Graph Session::run(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
                    AddResults add_results) {
+  tracer_.watch_generators();
   {
     TraceScope scope(tracer_);
     at::AutoGradMode restore_grad_mode(at::GradMode::is_enabled());
@@ -130,6 +132,7 @@ Graph Session::run(const aot::FlatFunction& function, const std::vector<at::Tens
       add_gradients();
       check_not_mutated_in_backward();
     }
+    tracer_.stop_watching_generators();
     add_accumulated_grads();
     note_grads();
     if (const Operator* op = tracer_.hidden_write()) capture_.hidden_write = op->name();
@@ -154,10 +157,12 @@ void Session::run_forward(const aot::FlatFunction& function, const std::vector<a
 edge_list Session::begin(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs) {
   is_capture_ = true;
   edge_list roots;
+  tracer_.watch_generators();
   {
     TraceScope scope(tracer_);
     at::AutoGradMode restore_grad_mode(at::GradMode::is_enabled());
     run_forward(function, inputs, &Session::add_sorted_results);
+    tracer_.stop_watching_generators();
     tracer_.set_phase(Phase::Backward);
     for (const auto& [output, position] : differentiable_)
       roots.push_back(torch::autograd::impl::gradient_edge(output));

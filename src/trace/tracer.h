@@ -15,6 +15,7 @@
 #include "base/libtorch.h"
 #include "trace/ancestry.h"
 #include "trace/fake_tensor.h"
+#include "trace/generator_watch.h"
 
 namespace ahead {
 class CheckpointPolicy;
@@ -155,6 +156,17 @@ class Tracer : public c10::intrusive_ptr_target {
     return known == list_writes_.end() ? 0 : known->second;
   }
 
+  /// Begins or ends to watch generators of random numbers; see generator_watch.h.
+  void watch_generators() { generators_ = std::make_unique<GeneratorWatch>(); }
+  void stop_watching_generators() {
+    generators_->check();
+    generators_.reset();
+  }
+  /// The same without looking at them, where something else went wrong.
+  void abandon_generators() { generators_.reset(); }
+  /// Null if they are not watched.
+  GeneratorWatch* generators() { return generators_.get(); }
+
   /// Makes a tangent for the graph output at this position.
   at::Tensor make_tangent(const at::Tensor& like, int32_t output);
 
@@ -237,6 +249,7 @@ class Tracer : public c10::intrusive_ptr_target {
   std::optional<at::ScalarType> uncast_;
   const Operator* cast_in_backward_ = nullptr;
   std::vector<const CheckpointPolicy*> checkpoints_;
+  std::unique_ptr<GeneratorWatch> generators_;
   struct Constant {
     at::Tensor real, fake;
   };
