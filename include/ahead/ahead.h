@@ -4,6 +4,7 @@
 
 #include "ahead/aot.h"
 #include "ahead/backend.h"
+#include "ahead/backward_autocast.h"
 #include "ahead/budget.h"
 #include "ahead/checkpoint.h"
 #include "ahead/compile.h"

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "ahead/backward_autocast.h"
 #include "ahead/partition.h"
 
 namespace torch::nn {
@@ -64,6 +65,9 @@ struct Options {
   int64_t recompile_limit = 8;
   /// Allows create_graph through the compiled backward. False: that throws.
   bool double_backward = true;
+  /// The autocast under which the backward runs; as in eager, the one where backward() is called.
+  /// Without double_backward that must be off, or the function's own.
+  BackwardAutocastChoice backward_autocast = BackwardAutocast::AsCalled;
   /// Checks on every call what the program takes for granted: what backends return, which memory is
   /// shared, that saved tensors stay as they are. Throws InternalError or UserError.
   bool debug_asserts = false;

@@ -173,7 +173,7 @@ void CompiledCore::replace(const std::shared_ptr<Entry>& entry, const Situation&
   std::lock_guard<std::mutex> lock(state_->mutex);
   if (!entry->is_stale()) {
     state_->traces.fetch_add(1);
-    if (compiling::fingerprint_of(function, now.inputs.leaves) == entry->fingerprint) {
+    if (compiling::fingerprint_of(function, now.inputs.leaves, options_) == entry->fingerprint) {
       entry->count_owners();
       return;
     }

@@ -1,5 +1,6 @@
 #include "compile/double_backward.h"
 
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <map>
@@ -138,6 +139,8 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
   Tensors gradient(const Tensors& arguments, const std::vector<bool>& key,
                    size_t num_tangents) const {
     const auto num_needed = static_cast<int64_t>(needs_.size());
+    const bool create_graph = at::GradMode::is_enabled();
+    at::AutoGradMode with_history(true);
     const Tensors outputs =
         forward_.replay(Tensors(arguments.begin(), arguments.begin() + num_needed));
     const size_t num_gradients = grad_arguments_.size();
@@ -153,8 +156,8 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
     }
     Tensors found;
     if (!roots.empty() && !targets.empty()) {
-      found = torch::autograd::grad(roots, targets, tangents, /*retain_graph=*/true,
-                                    /*create_graph=*/true, /*allow_unused=*/true);
+      found = torch::autograd::grad(roots, targets, tangents, /*retain_graph=*/true, create_graph,
+                                    /*allow_unused=*/true);
     }
     Tensors gradients(num_gradients);
     size_t next = 0;

@@ -104,8 +104,12 @@ class KeptGradient final : public runtime::DifferentiableBackward,
                            public std::enable_shared_from_this<KeptGradient> {
  public:
   KeptGradient(std::unique_ptr<KeptTrace> trace, aot::GraphCompiler compiler,
-               std::vector<Need> needs, KeptTrace::Stage outputs, GivenValues given)
-      : trace_(std::move(trace)), compiler_(std::move(compiler)), needs_(std::move(needs)) {
+               const std::optional<AutocastState>& autocast, std::vector<Need> needs,
+               KeptTrace::Stage outputs, GivenValues given)
+      : trace_(std::move(trace)),
+        compiler_(std::move(compiler)),
+        autocast_(autocast),
+        needs_(std::move(needs)) {
     function_.derivative.next = std::move(outputs);
     function_.given = std::move(given);
     function_.num_given = needs_.size();
@@ -125,6 +129,8 @@ class KeptGradient final : public runtime::DifferentiableBackward,
   /// Computes the gradients of what `from` computed, which go to `edges`.
   Tensors differentiate(Case& from, std::vector<Given> given, const Tensors& tangents,
                         const std::vector<bool>& wanted, const edge_list& edges) {
+    std::optional<AutocastScope> autocast;
+    if (autocast_) autocast.emplace(*autocast_);
     Case& found = find(from, tangents, wanted);
     for (const at::Tensor& tangent : tangents) given.push_back({tangent, nullptr});
     Tensors arguments;
@@ -233,6 +239,7 @@ class KeptGradient final : public runtime::DifferentiableBackward,
 
   std::unique_ptr<KeptTrace> trace_;
   const aot::GraphCompiler compiler_;
+  const std::optional<AutocastState> autocast_;  ///< none: the one there is
   const std::vector<Need> needs_;
   std::mutex mutex_;
   Case function_;  ///< what is differentiated first: the function itself
@@ -346,7 +353,8 @@ edge_list find_roots(const KeptTrace& trace, const JointGraph& joint, const Grap
 
 std::shared_ptr<runtime::DifferentiableBackward> make_kept_gradient(
     std::unique_ptr<KeptTrace> trace, const Graph& captured, const JointGraph& joint,
-    const PartitionedGraphs& graphs, const aot::GraphCompiler& compiler) {
+    const PartitionedGraphs& graphs, const aot::GraphCompiler& compiler,
+    const std::optional<AutocastState>& autocast) {
   const ValueMap values = values_of_copy(trace->values(), captured, joint);
   const std::vector<const Value*> inputs = forward_inputs(joint);
   std::vector<Need> needs = find_needs(joint, graphs, inputs, values);
@@ -357,7 +365,7 @@ std::shared_ptr<runtime::DifferentiableBackward> make_kept_gradient(
     outputs.targets.push_back(value == nullptr ? torch::autograd::Edge() : trace->edge_of(*value));
     if (!outputs.targets.back().is_valid()) return nullptr;
   }
-  return std::make_shared<KeptGradient>(std::move(trace), compiler, std::move(needs),
+  return std::make_shared<KeptGradient>(std::move(trace), compiler, autocast, std::move(needs),
                                         std::move(outputs), std::move(given));
 }
 

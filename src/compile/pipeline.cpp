@@ -1,16 +1,13 @@
 #include "compile/pipeline.h"
 
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/equal.h>
 
 #include <algorithm>
 #include <chrono>
-#include <mutex>
 
 #include "ahead/errors.h"
 #include "ahead/passes.h"
+#include "base/autocast.h"
 #include "base/hash.h"
 #include "compile/double_backward.h"
 #include "compile/kept_gradient.h"
@@ -239,11 +236,12 @@ void check_one_tangent(const JointGraph& joint, const Capture& capture) {
 /// The backward as something that can be differentiated.
 std::shared_ptr<runtime::DifferentiableBackward> differentiable_backward(
     std::unique_ptr<tracing::KeptTrace> kept, const Capture& capture, const JointGraph& joint,
-    const PartitionedGraphs& graphs, const Options& options, const detail::Compilers& compilers) {
+    const PartitionedGraphs& graphs, const std::optional<AutocastState>& autocast,
+    const Options& options, const detail::Compilers& compilers) {
   std::shared_ptr<runtime::DifferentiableBackward> made;
   if (kept != nullptr) {
     made = make_kept_gradient(std::move(kept), capture.graph, joint, graphs,
-                              with_passes(compilers.inference, options));
+                              with_passes(compilers.inference, options), autocast);
   }
   return made ? made : make_double_backward(joint, graphs, capture, options, compilers);
 }
@@ -259,8 +257,8 @@ void compile_training(runtime::CallPlan& plan, Capture& capture,
   plan.first_saved_output =
       static_cast<int32_t>(graphs.forward.outputs().size() - graphs.saved.size());
   if (options.double_backward) {
-    plan.double_backward =
-        differentiable_backward(std::move(kept), capture, joint, graphs, options, compilers);
+    plan.double_backward = differentiable_backward(
+        std::move(kept), capture, joint, graphs, plan.backward_autocast.fixed, options, compilers);
   }
   plan_backward(plan, graphs);
   plan.num_outputs = static_cast<int32_t>(graphs.forward.outputs().size());
@@ -288,76 +286,41 @@ void compile_training(runtime::CallPlan& plan, Capture& capture,
 /// be compiled; whatever happens, it is put back.
 class AutocastKeeper {
  public:
-  ~AutocastKeeper() {
-    for (const Setting& setting : before_) {
-      at::autocast::set_autocast_enabled(setting.device, setting.enabled);
-      at::autocast::set_autocast_dtype(setting.device, setting.dtype);
-    }
-    at::autocast::set_autocast_cache_enabled(cache_before_);
-  }
+  ~AutocastKeeper() { before_.apply(); }
 
   void check_unchanged() const {
-    if (read() == before_ && at::autocast::is_autocast_cache_enabled() == cache_before_) return;
+    if (AutocastState::current() == before_) return;
     throw Unsupported("compile",
                       "autocast: the function leaves it in another state than it found it. Switch "
                       "it outside, or with a guard inside.");
   }
 
  private:
-  struct Setting {
-    at::DeviceType device;
-    bool enabled;
-    at::ScalarType dtype;
-    bool operator==(const Setting&) const = default;
-  };
+  const AutocastState before_ = AutocastState::current();
+};
 
-  static std::vector<Setting> read() {
-    std::vector<Setting> settings;
-    for (const at::DeviceType device : {at::kCPU, at::kCUDA}) {
-      settings.push_back({device, at::autocast::is_autocast_enabled(device),
-                          at::autocast::get_autocast_dtype(device)});
+/// The autocast that the user wants for the backward, whatever there is when it runs.
+std::optional<AutocastState> fixed_autocast(const BackwardAutocastChoice& choice) {
+  if (choice.kind() == BackwardAutocast::AsCalled) return std::nullopt;
+  AutocastState state = AutocastState::current();
+  if (choice.kind() == BackwardAutocast::SameAsForward) return state;
+  state = state.off();
+  for (const AutocastSetting& setting : choice.settings()) {
+    for (AutocastState::Device& device : state.devices) {
+      if (device.type == setting.device) device = {setting.device, true, setting.dtype};
     }
-    return settings;
   }
+  return state;
+}
 
-  const std::vector<Setting> before_ = read();
-  const bool cache_before_ = at::autocast::is_autocast_cache_enabled();
-};
-
-/// The generator of random numbers as it is now. A graph draws from it but cannot seed it, so a
-/// function that does so cannot be compiled; its seeding is undone. Other threads may draw
-/// meanwhile, which a generator that was just seeded tells from seeding.
-class GeneratorKeeper {
- public:
-  ~GeneratorKeeper() {
-    if (!is_seeded()) return;
-    at::Generator generator = at::detail::getDefaultCPUGenerator();
-    const std::lock_guard<std::mutex> lock(generator.mutex());
-    generator.set_state(before_);
+void check_settings(const BackwardAutocastChoice& choice) {
+  for (const AutocastSetting& setting : choice.settings()) {
+    if (setting.device == at::kCPU || setting.device == at::kCUDA) continue;
+    throw UserError("compile",
+                    "Options::backward_autocast: " + c10::DeviceTypeName(setting.device) +
+                        " has no autocast here. Name CPU and CUDA only.");
   }
-
-  void check_unseeded() const {
-    if (!is_seeded()) return;
-    throw Unsupported("compile",
-                      "manual_seed: the function seeds the generator of random numbers. Do it "
-                      "outside.");
-  }
-
- private:
-  static at::Tensor state_of(at::Generator generator) {
-    const std::lock_guard<std::mutex> lock(generator.mutex());
-    return generator.get_state();
-  }
-
-  bool is_seeded() const {
-    const at::Generator& generator = at::detail::getDefaultCPUGenerator();
-    const at::Tensor now = state_of(generator);
-    return !at::equal(now, before_) &&
-           at::equal(now, state_of(at::detail::createCPUGenerator(generator.current_seed())));
-  }
-
-  const at::Tensor before_ = state_of(at::detail::getDefaultCPUGenerator());
-};
+}
 
 /// A captured function, the plan for calling it, and whether its arguments had to be merged.
 struct Captured {
@@ -368,29 +331,49 @@ struct Captured {
 
 /// Traces a function. If it writes to an argument that shares memory with another, it is traced
 /// once more over the tensors they are views of.
-Captured capture_function(const aot::FlatFunction& function,
-                          const std::vector<at::Tensor>& inputs) {
-  constexpr bool joint = true;  // even where grad mode is off: the function may switch it on
+Captured capture_function(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
+                          const std::optional<AutocastState>& backward_autocast) {
   // What autograd saves while tracing is no business of a checkpoint around the compiled function.
   const runtime::KeeperScope::Pause unkept;
   const runtime::RegionWatch::Pause unwatched;
   Captured result;
   const AutocastKeeper autocast;
-  const GeneratorKeeper generator;
   try {
-    result.capture = tracing::capture(function, inputs, {}, joint);
+    result.capture = tracing::capture(function, inputs, backward_autocast);
     result.plan = plan_call(result.capture);
   } catch (const tracing::AliasedWrite&) {
     const MergedArguments merged(function, inputs);
-    result.capture = tracing::capture(merged.function(), merged.inputs(), {}, joint);
+    result.capture = tracing::capture(merged.function(), merged.inputs(), backward_autocast);
     result.plan = plan_call(result.capture);
     result.is_merged = true;
     merged.adapt(result.plan);
   }
   autocast.check_unchanged();
-  generator.check_unseeded();
   if (result.capture.grad_mode_after == at::GradMode::is_enabled())
     result.plan.grad_mode_after.reset();
+  return result;
+}
+
+/// Traces a function. Where its backward depends on the autocast that backward() is called under,
+/// it is traced once more for none, and what runs under another one is found out then.
+Captured capture_function(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
+                          const Options& options) {
+  check_settings(options.backward_autocast);
+  const std::optional<AutocastState> fixed = fixed_autocast(options.backward_autocast);
+  const AutocastState now = AutocastState::current();
+  Captured result = capture_function(function, inputs, fixed);
+  const std::string cast = result.capture.cast_in_backward;
+  const bool depends = !fixed && !cast.empty();
+  if (depends && !options.double_backward) {
+    throw Unsupported("compile",
+                      cast +
+                          ": autocast casts what this operator of the backward takes, but only if "
+                          "the backward runs inside autocast, too. Allow Options::double_backward, "
+                          "or choose an autocast with Options::backward_autocast.");
+  }
+  if (depends) result = capture_function(function, inputs, now.off());
+  result.plan.backward_autocast = {fixed, result.capture.castable_in_backward, std::nullopt};
+  if (!depends) result.plan.backward_autocast.right_for = now;
   return result;
 }
 
@@ -418,7 +401,6 @@ std::unique_ptr<tracing::KeptTrace> keep_trace(const Captured& captured,
   const runtime::KeeperScope::Pause unkept;
   const runtime::RegionWatch::Pause unwatched;
   const AutocastKeeper autocast;
-  const GeneratorKeeper generator;
   return tracing::KeptTrace::make(function, inputs, capture.graph);
 }
 
@@ -429,7 +411,8 @@ Compilation compile_function(const aot::FlatFunction& function,
                              const detail::Compilers& compilers) {
   Compilation result;
   Stages stages;
-  Captured captured = stages.run("trace", [&] { return capture_function(function, inputs); });
+  Captured captured =
+      stages.run("trace", [&] { return capture_function(function, inputs, options); });
   Capture& capture = captured.capture;
   result.trace_seconds = stages.taken();
 
@@ -454,8 +437,9 @@ Compilation compile_function(const aot::FlatFunction& function,
   return result;
 }
 
-uint64_t fingerprint_of(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs) {
-  return fingerprint(capture_function(function, inputs).capture);
+uint64_t fingerprint_of(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
+                        const Options& options) {
+  return fingerprint(capture_function(function, inputs, options).capture);
 }
 
 }  // namespace ahead::compiling

@@ -25,6 +25,7 @@ Compilation compile_function(const aot::FlatFunction& function,
                              const detail::Compilers& compilers);
 
 /// Traces a function only, to compare its fingerprint.
-uint64_t fingerprint_of(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs);
+uint64_t fingerprint_of(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
+                        const Options& options);
 
 }  // namespace ahead::compiling

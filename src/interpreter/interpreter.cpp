@@ -310,6 +310,7 @@ std::vector<at::Tensor> Interpreter::Plan::run(std::vector<at::Tensor>&& args) c
 std::vector<at::Tensor> Interpreter::Plan::replay(std::vector<at::Tensor>&& args) const {
   Frame frame(*this);
   frame.bind(std::move(args), /*detach=*/false);
+  c10::impl::ExcludeDispatchKeyGuard below_autocast(c10::autocast_dispatch_keyset);
   frame.replay();
   return frame.results();
 }

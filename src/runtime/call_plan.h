@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ahead/executable.h"
+#include "base/autocast.h"
 #include "runtime/backward_program.h"
 #include "runtime/debug_asserts.h"
 
@@ -60,6 +61,16 @@ class DifferentiableBackward {
   };
   /// The gradients of the plan's grad_inputs, with history; undefined where they are not wanted.
   virtual std::vector<at::Tensor> run(const Request& request) = 0;
+};
+
+/// Under which autocast a backward runs.
+struct BackwardAutocastPlan {
+  /// Always this one; none: the one there is.
+  std::optional<AutocastState> fixed;
+  /// An operator for which autocast could cast, were it on; empty: none.
+  std::string castable;
+  /// The compiled backward is right without autocast, and under this one.
+  std::optional<AutocastState> right_for;
 };
 
 /// What happens on a call, decided when the function was compiled: a prologue that gathers the
@@ -155,6 +166,7 @@ struct CallPlan {
   std::shared_ptr<BackwardProgram> backward;
   /// Null: the user asked for none.
   std::shared_ptr<DifferentiableBackward> double_backward;
+  BackwardAutocastPlan backward_autocast;
   /// Graph outputs with a gradient, in the order of the backward's tangents.
   std::vector<int32_t> differentiable;
   /// Graph inputs with a gradient, in the order of the backward's results.

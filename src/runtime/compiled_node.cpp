@@ -109,10 +109,13 @@ variable_list CompiledNode::apply(variable_list&& gradients) {
   std::lock_guard<std::mutex> lock(mutex_);
   TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
   if (plan_->asserts != nullptr) plan_->asserts->check_tangents(gradients);
+  std::optional<AutocastScope> autocast;
+  if (plan_->backward_autocast.fixed) autocast.emplace(*plan_->backward_autocast.fixed);
   const bool is_differentiable = at::GradMode::is_enabled();
   if (is_differentiable && plan_->double_backward != nullptr) {
     return apply_differentiably(std::move(gradients));
   }
+  if (!fits_autocast()) return apply_under_autocast(std::move(gradients));
   const BackwardProgram::Part& part = plan_->backward->part(gradients, wanted_gradients());
   lay_out_all(gradients, part.tangents);
   std::vector<at::Tensor> args = unpack(part.needs);
@@ -134,6 +137,33 @@ variable_list CompiledNode::with_error(variable_list&& results) const {
     torch::autograd::impl::set_gradient_edge(result, {error, error->add_input_metadata(result)});
   }
   return std::move(results);
+}
+
+/// Whether the backward graph casts as eager would here.
+bool CompiledNode::fits_autocast() const {
+  const BackwardAutocastPlan& autocast = plan_->backward_autocast;
+  if (autocast.fixed || autocast.castable.empty() || !is_autocast_enabled()) return true;
+  return autocast.right_for && *autocast.right_for == AutocastState::current();
+}
+
+/// What computes gradients with history does so anew, under the autocast there is.
+variable_list CompiledNode::apply_under_autocast(variable_list&& gradients) {
+  if (plan_->double_backward == nullptr) throw_other_autocast();
+  try {
+    return apply_differentiably(std::move(gradients));
+  } catch (const Unsupported& error) {
+    throw_other_autocast(" It cannot be computed anew: " + error.msg());
+  }
+}
+
+void CompiledNode::throw_other_autocast(const std::string& why) const {
+  throw Unsupported("backward",
+                    plan_->backward_autocast.castable +
+                        ": the backward of a compiled function is run under another autocast than "
+                        "it was compiled for, which would cast for this operator. Call it outside "
+                        "of autocast, allow Options::double_backward, or choose an autocast with "
+                        "Options::backward_autocast." +
+                        why);
 }
 
 /// A second derivative computes the function once more, for which it needs the inputs as they were.

@@ -56,6 +56,9 @@ class CompiledNode final : public torch::autograd::Node {
   void save_for_double_backward(const std::vector<at::Tensor>& inputs);
   bool is_written(int32_t input) const;
   void check_unwritten(int32_t input) const;
+  bool fits_autocast() const;
+  torch::autograd::variable_list apply_under_autocast(torch::autograd::variable_list&& gradients);
+  [[noreturn]] void throw_other_autocast(const std::string& why = "") const;
   torch::autograd::variable_list apply_differentiably(torch::autograd::variable_list&& gradients);
   torch::autograd::variable_list with_error(torch::autograd::variable_list&& results) const;
   static void lay_out_all(torch::autograd::variable_list& gradients,

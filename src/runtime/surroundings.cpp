@@ -25,16 +25,11 @@ std::vector<at::Generator> default_generators() {
 }  // namespace
 
 Surroundings::Surroundings()
-    : autocast_cache_(at::autocast::is_autocast_cache_enabled()),
-      default_dtype_(c10::get_default_dtype_as_scalartype()) {
+    : autocast_(AutocastState::current()), default_dtype_(c10::get_default_dtype_as_scalartype()) {
   for (at::Generator& generator : default_generators()) {
     std::lock_guard<std::mutex> lock(generator.mutex());
     at::Tensor state = generator.get_state();
     generators_.emplace_back(std::move(generator), std::move(state));
-  }
-  for (const at::DeviceType device : {at::kCPU, at::kCUDA}) {
-    autocast_.push_back({device, at::autocast::is_autocast_enabled(device),
-                         at::autocast::get_autocast_dtype(device)});
   }
 }
 
@@ -43,11 +38,7 @@ void Surroundings::apply() const {
     std::lock_guard<std::mutex> lock(generator.mutex());
     generator.set_state(state);
   }
-  for (const Autocast& autocast : autocast_) {
-    at::autocast::set_autocast_enabled(autocast.device, autocast.enabled);
-    at::autocast::set_autocast_dtype(autocast.device, autocast.dtype);
-  }
-  at::autocast::set_autocast_cache_enabled(autocast_cache_);
+  autocast_.apply();
   c10::set_default_dtype(c10::scalarTypeToTypeMeta(default_dtype_));
 }
 

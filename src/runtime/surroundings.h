@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/autocast.h"
+
 namespace ahead::runtime {
 
 /// What decides besides arguments what a function computes: the states of the random number
@@ -29,16 +31,10 @@ class Surroundings {
   };
 
  private:
-  struct Autocast {
-    at::DeviceType device;
-    bool enabled;
-    at::ScalarType dtype;
-  };
   void apply() const;
 
   std::vector<std::pair<at::Generator, at::Tensor>> generators_;
-  std::vector<Autocast> autocast_;
-  bool autocast_cache_;
+  AutocastState autocast_;
   at::ScalarType default_dtype_;
 };
 

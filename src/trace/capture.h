@@ -10,6 +10,7 @@
 #include "ahead/executable.h"
 #include "ahead/graph.h"
 #include "ahead/trace.h"
+#include "base/autocast.h"
 #include "trace/symbolic_layout.h"
 
 namespace ahead::tracing {
@@ -87,6 +88,10 @@ struct Capture {
   /// For each autograd node, by Node::sequence, the tangents in order that its gradient comes from.
   /// Empty if there is one tangent only.
   std::unordered_map<int64_t, std::vector<bool>> reaching_tangents;
+  /// An operator of the backward for which autocast cast something; empty if there is none.
+  std::string cast_in_backward;
+  /// An operator of the backward for which it could, were it on; empty if there is none.
+  std::string castable_in_backward;
   /// Grad mode as the function left it.
   bool grad_mode_after = true;
 };
@@ -97,10 +102,11 @@ class AliasedWrite : public Unsupported {
   using Unsupported::Unsupported;
 };
 
-/// Traces a function, with its gradient if `joint`. What the function does to its arguments and how
-/// its results share memory are told by facts rather than by the graph.
+/// Traces a function with its gradient, the latter under `backward_autocast` (none: under the
+/// autocast there is). What the function does to its arguments and how its results share memory are
+/// told by facts rather than by the graph.
 Capture capture(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
-                const TraceOptions& options, bool joint);
+                const std::optional<AutocastState>& backward_autocast);
 
 /// Traces a function without its gradient, for inputs whose layout may change: one layout for each,
 /// nothing for those that are fixed. Without any, no size changes.

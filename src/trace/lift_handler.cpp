@@ -2,12 +2,12 @@
 
 #include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/MemoryOverlap.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/copy.h>
 #include <c10/core/StorageImpl.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include "ahead/errors.h"
+#include "base/autocast.h"
 #include "ir/signature.h"
 #include "trace/custom_op.h"
 #include "trace/eager_formulas.h"
@@ -52,9 +52,10 @@ class LiftHandler {
     if (op_.mutates) count_list_writes();
     if (!op_.mutates) find_viewed();
     if (op_.keeps_layout) remember_layouts();
-    if (op_.is_autocast && is_autocast_enabled() && tracer_->phase() == Phase::Backward)
-      watch_casts();
+    const bool may_cast = op_.is_autocast_cpu || op_.is_autocast_cuda;
+    if (may_cast && tracer_->phase() == Phase::Backward) watch_casts();
     if (!op_.is_in_formula || !follow_eager_formula(op_, *tracer_, stack_)) call();
+    find_cast_results();
     tracer_->stop_watching_casts();
     restore_layouts();
     return_originals();
@@ -97,11 +98,6 @@ class LiftHandler {
   static bool is_plain(const at::Tensor& tensor) {
     return tensor.defined() && !is_traced(tensor) && !is_fake(tensor) &&
            !tensor.unsafeGetTensorImpl()->is_wrapped_number();
-  }
-
-  static bool is_autocast_enabled() {
-    return at::autocast::is_autocast_enabled(at::kCPU) ||
-           at::autocast::is_autocast_enabled(at::kCUDA);
   }
 
   void call() {
@@ -180,17 +176,47 @@ class LiftHandler {
     }
   }
 
+  /// Whether autocast could cast a tensor for this operator.
+  bool is_castable(const at::Tensor& tensor) const {
+    if (!tensor.defined() || !at::isFloatingType(tensor.scalar_type())) return false;
+    const bool is_cast = tensor.is_cuda() ? op_.is_autocast_cuda : op_.is_autocast_cpu;
+    return is_cast && tensor.scalar_type() != at::kDouble;
+  }
+
   void watch_casts() {
     std::optional<at::ScalarType> dtype;
-    bool is_one = true;
+    bool is_one = true, is_castable = false;
     for (size_t i = first_argument(); i < stack_.size(); ++i) {
       for_each_tensor(stack_[i], [&](const at::Tensor& tensor) {
         if (!tensor.defined() || !at::isFloatingType(tensor.scalar_type())) return;
         is_one = is_one && (!dtype || dtype == tensor.scalar_type());
         dtype = tensor.scalar_type();
+        is_castable = is_castable || this->is_castable(tensor);
+      });
+      has_dtype_argument_ = has_dtype_argument_ || is_dtype(i - first_argument());
+    }
+    if (is_castable) tracer_->note_castable(*op_.op);
+    if (!dtype || !is_autocast_enabled()) return;
+    tracer_->watch_casts(*op_.op, is_one ? dtype : std::nullopt);
+    if (is_one) uncast_ = dtype;
+  }
+
+  /// Whether an argument says of which type the results shall be.
+  bool is_dtype(size_t index) const {
+    return op_.op->handle().schema().arguments()[index].name() == "dtype" &&
+           !stack_[first_argument() + index].isNone();
+  }
+
+  /// Autocast leaves what a few operators take as it is, and asks for results of another type.
+  void find_cast_results() {
+    if (!uncast_ || has_dtype_argument_) return;
+    for (size_t i = stack_.size() - static_cast<size_t>(op_.num_returns); i < stack_.size(); ++i) {
+      for_each_tensor(stack_[i], [&](const at::Tensor& tensor) {
+        if (tensor.defined() && at::isFloatingType(tensor.scalar_type()) &&
+            tensor.scalar_type() != *uncast_)
+          tracer_->note_cast_result();
       });
     }
-    if (dtype) tracer_->watch_casts(*op_.op, is_one ? dtype : std::nullopt);
   }
 
   void find_written() {
@@ -307,6 +333,9 @@ class LiftHandler {
   /// Views of bases that are written to in place of other views, and those.
   c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 1> by_layout_;
   at::Tensor viewed_;
+  /// The one floating-point type that it takes, where autocast is watched.
+  std::optional<at::ScalarType> uncast_;
+  bool has_dtype_argument_ = false;
   c10::SmallVector<at::Tensor, 1> written_;
   c10::SmallVector<NodePtr, 1> histories_;  ///< of what is written, before
   c10::SmallVector<at::Tensor, 1> before_;  ///< what they held; only if they keep their layout

@@ -317,9 +317,13 @@ void Session::add_gradients() {
     positions.push_back(static_cast<int32_t>(lifted.value->index()));
   }
   std::vector<at::Tensor> gradients(targets.size());
-  if (!roots.empty() && !targets.empty()) gradients = run_engine(roots, tangents, targets);
+  if (!roots.empty() && !targets.empty()) {
+    std::optional<AutocastScope> autocast;
+    if (backward_autocast_) autocast.emplace(*backward_autocast_);
+    gradients = run_engine(roots, tangents, targets);
+  }
   check_tangents_kept(tangents);
-  check_casts();
+  note_casts();
   const bool has_any = std::any_of(gradients.begin(), gradients.end(),
                                    [](const at::Tensor& gradient) { return gradient.defined(); });
   if (!has_any && !reaches_any(roots, targets)) check_no_inner_history(roots);
@@ -328,14 +332,10 @@ void Session::add_gradients() {
   }
 }
 
-/// Whether backward() is called where autocast is on is not known yet.
-void Session::check_casts() const {
-  const Operator* op = tracer_.cast_in_backward();
-  if (op == nullptr || !is_capture_) return;
-  throw Unsupported("trace", op->name() +
-                                 ": autocast would cast what this operator of the backward takes, "
-                                 "but only if the backward runs inside autocast, too. Cast it in "
-                                 "the backward yourself.");
+void Session::note_casts() {
+  if (const Operator* op = tracer_.cast_in_backward()) capture_.cast_in_backward = op->name();
+  if (const Operator* op = tracer_.castable_in_backward())
+    capture_.castable_in_backward = op->name();
 }
 
 /// The caller may hold the tensor that a tangent is.

@@ -15,7 +15,9 @@ namespace ahead::tracing {
 /// writes down what came out as graph outputs. Whatever happens, nothing of the trace stays behind.
 class Session {
  public:
-  Session(Tracer& tracer, bool joint) : tracer_(tracer), joint_(joint) {}
+  /// The gradient is recorded under `backward_autocast`; none: under the autocast there is.
+  Session(Tracer& tracer, bool joint, std::optional<AutocastState> backward_autocast = {})
+      : tracer_(tracer), joint_(joint), backward_autocast_(backward_autocast) {}
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -56,7 +58,7 @@ class Session {
   void add_results(const std::vector<at::Tensor>& results);
   void add_gradients();
   static void check_tangents_kept(const std::vector<at::Tensor>& tangents);
-  void check_casts() const;
+  void note_casts();
   void check_no_inner_history(const torch::autograd::edge_list& roots) const;
   void cut_boundaries();
   void add_accumulated_grads();
@@ -71,6 +73,7 @@ class Session {
 
   Tracer& tracer_;
   bool joint_;
+  const std::optional<AutocastState> backward_autocast_;
   bool is_capture_ = false;
   bool stays_open_ = false;
   /// The forward outputs that have a gradient, with their positions among the graph's outputs.

@@ -60,11 +60,12 @@ Result counted_trace(const TraceOptions& options, bool joint,
                      Result (tracing::Session::*run)(const aot::FlatFunction&,
                                                      const std::vector<at::Tensor>&),
                      const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
-                     std::vector<const Operator*>& escaped, const Prepare& prepare = nullptr) {
+                     std::vector<const Operator*>& escaped, const Prepare& prepare = nullptr,
+                     const std::optional<AutocastState>& backward_autocast = {}) {
   const auto start = std::chrono::steady_clock::now();
   const tracing::TracerOwner tracer(options);
   if (prepare) prepare(*tracer);
-  Result result = (tracing::Session(*tracer, joint).*run)(function, inputs);
+  Result result = (tracing::Session(*tracer, joint, backward_autocast).*run)(function, inputs);
   escaped = tracer->escaped();
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   stats_table().add(*tracer, taken.count());
@@ -89,10 +90,12 @@ Graph trace_flat(const aot::FlatFunction& function, const std::vector<at::Tensor
 namespace tracing {
 
 Capture capture(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
-                const TraceOptions& options, bool joint) {
+                const std::optional<AutocastState>& backward_autocast) {
+  // Even where grad mode is off: the function may switch it on.
+  constexpr bool joint = true;
   std::vector<const Operator*> escaped;
-  Capture result =
-      counted_trace<Capture>(options, joint, &Session::capture, function, inputs, escaped);
+  Capture result = counted_trace<Capture>({}, joint, &Session::capture, function, inputs, escaped,
+                                          nullptr, backward_autocast);
   if (!escaped.empty()) throw_escaped(escaped);
   return result;
 }

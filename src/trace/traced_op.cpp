@@ -54,8 +54,8 @@ std::unique_ptr<TracedOp> describe(const c10::OperatorHandle& handle) {
     if (holds_tensors(*ret.type())) traced->returns_tensors = true;
   }
   traced->mutates = schema.is_mutable();
-  traced->is_autocast = handle.hasKernelForDispatchKey(c10::DispatchKey::AutocastCPU) ||
-                        handle.hasKernelForDispatchKey(c10::DispatchKey::AutocastCUDA);
+  traced->is_autocast_cpu = handle.hasKernelForDispatchKey(c10::DispatchKey::AutocastCPU);
+  traced->is_autocast_cuda = handle.hasKernelForDispatchKey(c10::DispatchKey::AutocastCUDA);
   traced->keeps_layout = traced->mutates && !handle.hasTag(at::Tag::inplace_view);
   const ops::OpFacts& facts = ops::facts(*traced->op);
   traced->random = facts.random;

@@ -141,8 +141,14 @@ class Tracer : public c10::intrusive_ptr_target {
   void note_dtype(at::ScalarType dtype) {
     if (watched_op_ != nullptr && uncast_ != dtype) cast_in_backward_ = watched_op_;
   }
+  /// It returned a floating-point tensor of another type than it was given.
+  void note_cast_result() { cast_in_backward_ = watched_op_; }
   /// An operator of the backward for which autocast cast something; null if there is none.
   const Operator* cast_in_backward() const { return cast_in_backward_; }
+  /// An operator of the backward takes tensors that autocast could cast, were it on.
+  void note_castable(const Operator& op) { castable_in_backward_ = &op; }
+  /// One of these operators; null if there is none.
+  const Operator* castable_in_backward() const { return castable_in_backward_; }
 
   /// Functionalisation is about to call the twin of this in-place operator.
   void announce_in_place(const Operator* op) { announced_in_place_ = op; }
@@ -248,6 +254,7 @@ class Tracer : public c10::intrusive_ptr_target {
   const Operator* watched_op_ = nullptr;
   std::optional<at::ScalarType> uncast_;
   const Operator* cast_in_backward_ = nullptr;
+  const Operator* castable_in_backward_ = nullptr;
   std::vector<const CheckpointPolicy*> checkpoints_;
   std::unique_ptr<GeneratorWatch> generators_;
   struct Constant {

@@ -60,13 +60,136 @@ struct Product : torch::autograd::Function<Product> {
   }
 };
 
-TEST(AutocastBackward, RunsEagerlyWhereAutocastWouldCast) {
-  auto function = [](const at::Tensor& x, const at::Tensor& w) {
-    return Product::apply(x, w).sin();
-  };
-  expect_as_eager(function, {});
-  auto whole = compile(function, {.fullgraph = true});
+auto product() {
+  return [](const at::Tensor& x, const at::Tensor& w) { return Product::apply(x, w).sin(); };
+}
+
+TEST(AutocastBackward, CastsWhereEagerWould) {
+  auto function = product();
+  expect_as_eager(function, {.fullgraph = true});
+  expect_as_eager(function, {.fullgraph = true, .partitioner = Partitioner::Default});
+  EXPECT_FALSE(at::equal(gradients(function, false)[0], gradients(function, true)[0]));
+}
+
+TEST(AutocastBackward, WithoutSecondDerivativesCastsAreRefused) {
+  auto function = product();
+  auto whole = compile(function, {.fullgraph = true, .double_backward = false});
   EXPECT_THROW(gradients(whole, false), Unsupported);
+}
+
+/// The forward outside of autocast, the backward inside.
+template <class Function>
+std::vector<at::Tensor> gradients_of_outside(Function& function) {
+  torch::manual_seed(0);
+  const at::Tensor x = torch::randn({4, 8}).requires_grad_();
+  const at::Tensor w = torch::randn({8, 3}).requires_grad_();
+  const at::Tensor y = function(x, w);
+  const Autocast autocast;
+  y.sum().backward();
+  return {x.grad(), w.grad()};
+}
+
+TEST(AutocastBackward, InsideThoughTheForwardWasOutside) {
+  auto function = [](const at::Tensor& x, const at::Tensor& w) { return x.mm(w).sin(); };
+  auto compiled = compile(function, {.fullgraph = true});
+  const auto expected = gradients_of_outside(function);
+  EXPECT_FALSE(at::equal(expected[0], gradients(function, false)[0]));
+  for (int call = 0; call < 3; ++call) {
+    const auto actual = gradients_of_outside(compiled);
+    EXPECT_TRUE(at::equal(expected[0], actual[0]));
+    EXPECT_TRUE(at::equal(expected[1], actual[1]));
+  }
+  auto once = compile(function, {.fullgraph = true, .double_backward = false});
+  EXPECT_THROW(gradients_of_outside(once), Unsupported);
+}
+
+TEST(AutocastBackward, InsideWithoutAnythingToCast) {
+  auto function = [](const at::Tensor& x, const at::Tensor& w) { return (x * 2).sin() + w.sum(); };
+  auto compiled = compile(function, {.fullgraph = true, .double_backward = false});
+  EXPECT_TRUE(at::equal(gradients_of_outside(function)[0], gradients_of_outside(compiled)[0]));
+}
+
+/// Compares a compiled function, wherever its backward is called, with an eager backward that is
+/// called where the option says.
+template <class Function>
+void expect_always(BackwardAutocastChoice choice, Function& function,
+                   const std::vector<at::Tensor>& expected) {
+  auto compiled = compile(function, {.fullgraph = true, .backward_autocast = std::move(choice)});
+  for (const bool inside : {false, true, false}) {
+    const auto actual = gradients(compiled, inside);
+    EXPECT_TRUE(at::equal(expected[0], actual[0])) << inside;
+    EXPECT_TRUE(at::equal(expected[1], actual[1])) << inside;
+    EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
+  }
+}
+
+TEST(AutocastBackward, AsTheOptionSays) {
+  auto function = product();
+  expect_always(BackwardAutocast::SameAsForward, function, gradients(function, true));
+  expect_always(BackwardAutocast::Off, function, gradients(function, false));
+}
+
+TEST(AutocastBackward, UnderGivenSettings) {
+  auto function = product();
+  const at::ScalarType before = at::autocast::get_autocast_dtype(at::kCPU);
+  torch::manual_seed(0);
+  const at::Tensor x = torch::randn({4, 8}).requires_grad_();
+  const at::Tensor w = torch::randn({8, 3}).requires_grad_();
+  std::optional<Autocast> autocast(std::in_place);
+  const at::Tensor loss = function(x, w).sum();
+  at::autocast::set_autocast_dtype(at::kCPU, at::kHalf);
+  loss.backward();
+  at::autocast::set_autocast_dtype(at::kCPU, before);
+  autocast.reset();
+  expect_always(std::vector<AutocastSetting>{{at::kCPU, at::kHalf}}, function,
+                {x.grad(), w.grad()});
+  expect_always(std::vector<AutocastSetting>{}, function, gradients(function, false));
+  EXPECT_EQ(at::autocast::get_autocast_dtype(at::kCPU), before);
+}
+
+TEST(AutocastBackward, SettingsNameDevicesThatHaveAutocast) {
+  auto function = product();
+  auto compiled = compile(
+      function, {.backward_autocast = std::vector<AutocastSetting>{{at::kMeta, at::kHalf}}});
+  EXPECT_THROW(gradients(compiled, false), UserError);
+}
+
+/// A gradient penalty, all of whose derivatives are taken inside or outside of autocast.
+template <class Function>
+at::Tensor penalty(Function& function, bool inside) {
+  torch::manual_seed(0);
+  const at::Tensor x = torch::randn({4, 8}).requires_grad_();
+  const at::Tensor w = torch::randn({8, 3}).requires_grad_();
+  std::optional<Autocast> autocast(std::in_place);
+  const at::Tensor y = function(x, w);
+  if (!inside) autocast.reset();
+  const at::Tensor gradient = torch::autograd::grad({y.sum()}, {x}, {}, true, true)[0];
+  gradient.pow(2).sum().backward();
+  return w.grad();
+}
+
+TEST(AutocastBackward, SecondDerivativesInsideAndOutside) {
+  auto function = [](const at::Tensor& x, const at::Tensor& w) {
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    const at::Tensor exact = x.mm(w);  // must not be cast when it is replayed
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    return (exact + x.mm(w)).sin();
+  };
+  auto compiled = compile(function, {.fullgraph = true});
+  for (const bool inside : {false, true, false})
+    EXPECT_TRUE(at::equal(penalty(function, inside), penalty(compiled, inside))) << inside;
+}
+
+TEST(AutocastBackward, InsideCompiledAutograd) {
+  auto function = [](const at::Tensor& x, const at::Tensor& w) { return x.mm(w).sin(); };
+  auto compiled = compile(function, {.fullgraph = true});
+  const compiled_autograd::Enable on;
+  for (int call = 0; call < 2; ++call) {
+    for (const bool inside : {false, true}) {
+      EXPECT_TRUE(at::equal(gradients(function, inside)[1], gradients(compiled, inside)[1]));
+    }
+    EXPECT_TRUE(at::equal(gradients_of_outside(function)[1], gradients_of_outside(compiled)[1]));
+  }
 }
 
 }  // namespace
