@@ -20,6 +20,13 @@ enum class Dynamic : uint8_t {
   Automatic,  ///< decided by Ahead; for now each combination of sizes is compiled on its own
 };
 
+/// What happens if a custom operator does not do what its schema says.
+enum class SchemaCheck : uint8_t {
+  Off,    ///< it is not looked for
+  Warn,   ///< a warning, once for each operator
+  Throw,  ///< UserError
+};
+
 /// How the joint graph is cut into forward and backward.
 enum class Partitioner : uint8_t {
   Default,  ///< what the backward needs is saved, as in eager
@@ -68,6 +75,9 @@ struct Options {
   /// The autocast under which the backward runs; as in eager, the one where backward() is called.
   /// Without double_backward that must be off, or the function's own.
   BackwardAutocastChoice backward_autocast = BackwardAutocast::AsCalled;
+  /// Looks, the first time that a graph runs, whether its custom operators return new memory where
+  /// their schemas say so, rather than that of an argument or of another result.
+  SchemaCheck custom_op_aliasing = SchemaCheck::Warn;
   /// Checks on every call what the program takes for granted: what backends return, which memory is
   /// shared, that saved tensors stay as they are. Throws InternalError or UserError.
   bool debug_asserts = false;

@@ -8,6 +8,7 @@
 #include "compile/entry.h"
 #include "runtime/backends.h"
 #include "runtime/call.h"
+#include "runtime/custom_op_check.h"
 #include "trace/tracer.h"
 
 namespace ahead::detail {
@@ -24,6 +25,14 @@ constexpr int64_t most_disagreements = 3;
 Compilers compilers_for(const Options& options) {
   const aot::GraphCompiler compiler = runtime::find_backend(options.backend);
   return {compiler, compiler, compiler};
+}
+
+Compilers with_checks(Compilers compilers, const Options& options) {
+  for (aot::GraphCompiler* compiler :
+       {&compilers.forward, &compilers.backward, &compilers.inference}) {
+    *compiler = runtime::with_custom_op_check(std::move(*compiler), options.custom_op_aliasing);
+  }
+  return compilers;
 }
 
 }  // namespace
@@ -68,7 +77,7 @@ CompiledCore::CompiledCore(Options options) : CompiledCore(options, compilers_fo
 
 CompiledCore::CompiledCore(Options options, Compilers compilers)
     : options_(std::move(options)),
-      compilers_(std::move(compilers)),
+      compilers_(with_checks(std::move(compilers), options_)),
       state_(std::make_unique<State>()) {
   for (const auto& module : options_.watch) watch(module);
 }

@@ -32,6 +32,7 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
         compilers_(compilers) {
     options_.confirm = 0;
     options_.fullgraph = false;
+    options_.custom_op_aliasing = SchemaCheck::Off;  // the compilers do it already
     options_.watch.clear();
     compilers_.num_params_buffers = 0;
     for (int32_t input : grad_inputs) grad_arguments_.push_back(argument_of(input));

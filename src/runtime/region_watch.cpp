@@ -1,32 +1,15 @@
 #include "runtime/region_watch.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 
 #include <algorithm>
 
 #include "ops/facts.h"
+#include "runtime/operator_calls.h"
 
 namespace ahead::runtime {
 namespace {
-
-template <class Visit>
-void for_each_tensor(const c10::IValue& value, Visit&& visit) {
-  if (value.isTensor()) {
-    if (value.toTensor().defined()) visit(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorVector()) visit(tensor);
-  } else if (value.isOptionalTensorList()) {
-    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
-      if (tensor && tensor->defined()) visit(*tensor);
-    }
-  }
-}
-
-const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
-  return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
-}
 
 /// Whether the tensor has memory of which a copy can be made; those of a trace have none.
 bool is_real(const at::Tensor& tensor) {
@@ -45,19 +28,6 @@ at::Tensor bytes_of(const c10::Storage& storage) {
       c10::Storage(storage), c10::DispatchKeySet(key), caffe2::TypeMeta::Make<uint8_t>());
   bytes.unsafeGetTensorImpl()->set_sizes_contiguous(static_cast<int64_t>(storage.nbytes()));
   return bytes;
-}
-
-/// The operator that is being called; null for anything else that is recorded.
-const Operator* operator_of(const at::RecordFunction& call) {
-  // A schema keeps its name where it is for as long as it is registered.
-  thread_local std::unordered_map<const char*, const Operator*> known;
-  const auto [found, is_new] = known.emplace(call.name(), nullptr);
-  if (is_new) {
-    const auto name = call.operator_name();
-    const auto handle = name ? c10::Dispatcher::singleton().findOp(*name) : std::nullopt;
-    if (handle) found->second = &Operator::of(*handle);
-  }
-  return found->second;
 }
 
 thread_local std::vector<RegionWatch*> watches;

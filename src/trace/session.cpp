@@ -60,6 +60,11 @@ void explain(const c10::Error& error) {
                       "view: a tensor has no view of this shape, or the function writes through "
                       "one that LibTorch cannot write back. Use reshape, or write to a clone.");
   }
+  if (says(error, "operator whose output has alias annotations")) {
+    throw Unsupported("trace",
+                      "custom operator: its schema says that it returns a view of an argument, "
+                      "which no graph can follow. Return a clone, or call it outside.");
+  }
   if (says(error, "Autograd not support dtype")) {
     throw Unsupported("trace",
                       "in-place operator: it would give a view of a tensor of integers or truth "
