@@ -78,6 +78,11 @@ struct Options {
   /// Looks, the first time that a graph runs, whether its custom operators return new memory where
   /// their schemas say so, rather than that of an argument or of another result.
   SchemaCheck custom_op_aliasing = SchemaCheck::Warn;
+  /// Prints what the graphs are given on each call.
+  bool verbose = false;
+  /// A folder to which the options, the plan and the program of every stage of every compilation
+  /// are written as text; empty: none.
+  std::string dump_folder = {};
   /// Checks on every call what the program takes for granted: what backends return, which memory is
   /// shared, that saved tensors stay as they are. Throws InternalError or UserError.
   bool debug_asserts = false;

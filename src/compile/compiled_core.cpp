@@ -5,6 +5,7 @@
 
 #include "ahead/errors.h"
 #include "base/log.h"
+#include "compile/dump.h"
 #include "compile/entry.h"
 #include "runtime/backends.h"
 #include "runtime/call.h"
@@ -158,6 +159,7 @@ std::shared_ptr<Entry> CompiledCore::make_entry(const Situation& now,
         compiling::compile_function(function, leaves, options_, compilers_);
     state_->trace_seconds.fetch_add(made.trace_seconds);
     state_->compile_seconds.fetch_add(made.compile_seconds);
+    compiling::dump(made, options_);
     CallGuard guard(*made.plan, leaves, made.with_offsets);
     auto entry = std::make_shared<Entry>(now.inputs.spec, now.ambient, now.training,
                                          std::move(guard), std::move(made.plan), prototype(),

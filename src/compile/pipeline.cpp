@@ -425,6 +425,7 @@ Compilation compile_function(const aot::FlatFunction& function,
   result.with_offsets = captured.is_merged || names_offsets(capture.graph);
   auto plan = std::make_shared<runtime::CallPlan>(std::move(captured.plan));
   plan->name = "CompiledFunction";
+  plan->verbose = options.verbose;
   decompose(capture.graph, *plan, options, compilers, stages);
   if (has_gradient(capture.graph)) {
     compile_training(*plan, capture, std::move(kept), inputs, options, compilers, stages);

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/alias.h>
+#include <ATen/record_function.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/variable.h>
@@ -9,6 +10,7 @@
 #include "ahead/errors.h"
 #include "runtime/base_of.h"
 #include "runtime/compiled_node.h"
+#include "runtime/log_tensors.h"
 #include "runtime/view_write.h"
 
 namespace ahead::runtime {
@@ -43,7 +45,7 @@ class Call {
   std::vector<at::Tensor> run(const std::shared_ptr<const CallPlan>& shared_plan,
                               const std::vector<at::Tensor>& args) {
     args_ = &args;
-    inputs_ = graph_inputs(plan_, args);
+    gather_inputs();
     if (plan_.asserts != nullptr) plan_.asserts->check_inputs(inputs_);
     outputs_ = plan_.forward(std::vector<at::Tensor>(inputs_));
     check_outputs();
@@ -66,6 +68,12 @@ class Call {
   }
 
  private:
+  void gather_inputs() {
+    RECORD_USER_SCOPE("ahead.prologue");
+    inputs_ = graph_inputs(plan_, *args_);
+    if (plan_.verbose) log_tensors(plan_.name + " is given", inputs_);
+  }
+
   void check_outputs() const {
     if (outputs_.size() >= static_cast<size_t>(plan_.num_outputs)) return;
     throw UserError("call", plan_.name + ": the backend returned " +

@@ -197,6 +197,8 @@ struct CallPlan {
   bool fixes_saved_layout = true;
   /// Null: nothing is checked.
   std::shared_ptr<const DebugAsserts> asserts;
+  /// What the graphs are given is printed.
+  bool verbose = false;
 };
 
 }  // namespace ahead::runtime

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "ahead/errors.h"
+#include "runtime/log_tensors.h"
 
 namespace ahead::runtime {
 
@@ -108,6 +109,7 @@ void CompiledNode::save_again(const std::vector<at::Tensor>& inputs, const at::T
 variable_list CompiledNode::apply(variable_list&& gradients) {
   std::lock_guard<std::mutex> lock(mutex_);
   TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
+  if (plan_->verbose) log_tensors(name() + " is given the gradients", gradients);
   if (plan_->asserts != nullptr) plan_->asserts->check_tangents(gradients);
   std::optional<AutocastScope> autocast;
   if (plan_->backward_autocast.fixed) autocast.emplace(*plan_->backward_autocast.fixed);

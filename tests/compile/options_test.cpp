@@ -1,5 +1,12 @@
+#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <sstream>
 
 #include "ahead/ahead.h"
 #include "models/memory.h"
@@ -417,6 +424,71 @@ TEST(Config, KeepsMutationsInTheGraphOnlyIfAsked) {
     EXPECT_TRUE(x.equal(at::ones({3})));
     EXPECT_EQ(text.find("aten.add_") != std::string::npos, keep) << text;
   }
+}
+
+// What a compiled function tells of itself
+
+TEST(Prologue, IsARangeForProfilers) {
+  static std::vector<std::string> ranges;
+  const auto handle =
+      at::addThreadLocalCallback(at::RecordFunctionCallback([](const at::RecordFunction& range) {
+                                   ranges.emplace_back(range.name());
+                                   return std::unique_ptr<at::ObserverContext>();
+                                 }).scopes({at::RecordScope::USER_SCOPE}));
+  auto compiled = compile([](const Tensor& x) { return x.sin(); });
+  compiled(at::ones({3}));
+  at::removeCallback(handle);
+  EXPECT_EQ(ranges, std::vector<std::string>{"ahead.prologue"});
+}
+
+TEST(Verbose, PrintsWhatGraphsAreGiven) {
+  std::ostringstream printed;
+  std::streambuf* const before = std::clog.rdbuf(printed.rdbuf());
+  auto compiled =
+      compile([](const Tensor& x, const Tensor& y) { return x * y; }, {.verbose = true});
+  compiled(leaf({3}), at::ones({2, 3})).sum().backward();
+  auto silent = compile([](const Tensor& x) { return x.sin(); });
+  silent(leaf({5}));
+  std::clog.rdbuf(before);
+  EXPECT_EQ(printed.str(),
+            "[ahead] CompiledFunction is given: f32[3] requires_grad, f32[2, 3]\n"
+            "[ahead] CompiledFunctionBackward is given the gradients: f32[2, 3]{0, 0}\n");
+}
+
+TEST(DumpFolder, HasEveryProgramAsText) {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("ahead_dump_" + std::to_string(::getpid()));
+  std::filesystem::remove_all(folder);
+  auto compiled = compile(
+      [](const Tensor& x, Tensor y) {
+        y.add_(1);
+        return x.sin() * y;
+      },
+      {.confirm = 0, .dump_folder = folder.string()});
+  compiled(leaf({3}), at::ones({3}));
+  const auto read = [](const std::filesystem::path& path) {
+    std::ifstream file(path);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  std::vector<std::filesystem::path> compilations;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    compilations.push_back(entry.path());
+  ASSERT_EQ(compilations.size(), 1U);
+  const std::vector<Program> programs = compiled.programs();
+  for (size_t i = 0; i < programs.size(); ++i) {
+    char number[32];
+    std::snprintf(number, sizeof(number), "%03zu_", i);
+    const std::string text = read(compilations[0] / (number + programs[i].name + ".graph"));
+    EXPECT_EQ(Graph::parse(text).hash(), programs[i].graph->hash()) << programs[i].name;
+  }
+  EXPECT_NE(read(compilations[0] / "plan.txt").find("write: input 1"), std::string::npos);
+  EXPECT_NE(read(compilations[0] / "options.txt").find("partitioner: min-cut"), std::string::npos);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(DumpFolder, ThatCannotBeWrittenIsAnError) {
+  auto compiled = compile([](const Tensor& x) { return x.sin(); }, {.dump_folder = "/dev/null"});
+  EXPECT_THROW(compiled(at::ones({3})), UserError);
 }
 
 }  // namespace

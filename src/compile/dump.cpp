@@ -1,0 +1,135 @@
+#include "compile/dump.h"
+
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "ahead/errors.h"
+
+namespace ahead::compiling {
+namespace {
+
+using runtime::CallPlan;
+
+std::string numbered(size_t number, const std::string& name) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%03zu", number);
+  return text + ("_" + name);
+}
+
+void write(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text;
+  if (file.flush()) return;
+  throw UserError("dump", path.string() + ": cannot be written. Check Options::dump_folder.");
+}
+
+std::filesystem::path make_folder(const std::string& parent, const std::string& name) {
+  static std::atomic<size_t> next{0};
+  const std::filesystem::path folder =
+      std::filesystem::path(parent) / numbered(next.fetch_add(1), name);
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error) return folder;
+  throw UserError("dump",
+                  folder.string() + ": " + error.message() + ". Check Options::dump_folder.");
+}
+
+const char* name_of(BackwardAutocast kind) {
+  constexpr const char* names[] = {"as called", "same as forward", "off or given"};
+  return names[static_cast<size_t>(kind)];
+}
+
+std::string describe(const Options& options) {
+  std::ostringstream text;
+  const PartitionChoice& partitioner = options.partitioner;
+  text << std::boolalpha << "backend: " << options.backend << "\nfullgraph: " << options.fullgraph
+       << "\npartitioner: "
+       << (partitioner.function()                       ? "of the user's"
+           : partitioner.kind() == Partitioner::Default ? "default"
+                                                        : "min-cut")
+       << "\nmemory_budget: " << options.memory_budget << "\nconfirm: " << options.confirm
+       << "\nskip_passes:";
+  for (const std::string& pass : options.skip_passes) text << " " << pass;
+  text << "\nrecompile_limit: " << options.recompile_limit
+       << "\ndouble_backward: " << options.double_backward
+       << "\nbackward_autocast: " << name_of(options.backward_autocast.kind())
+       << "\ndebug_asserts: " << options.debug_asserts
+       << "\nkeep_input_mutations: " << options.keep_input_mutations
+       << "\ndonated_buffers: " << options.donated_buffers
+       << "\nlazy_backward: " << options.lazy_backward << "\n";
+  return text.str();
+}
+
+std::string describe(const CallPlan::Input& input) {
+  switch (input.kind) {
+    case CallPlan::Input::Kind::Argument:
+      return "argument " + std::to_string(input.index);
+    case CallPlan::Input::Kind::Captured:
+      return "captured";
+    case CallPlan::Input::Kind::GradOfInput:
+      return "grad of input " + std::to_string(input.index);
+    case CallPlan::Input::Kind::Base:
+      return "base " + std::to_string(input.index);
+  }
+  return "";
+}
+
+std::string describe(const runtime::Source& source) {
+  constexpr const char* kinds[] = {"input ", "output ", "view ", "argument "};
+  return kinds[static_cast<size_t>(source.kind)] + std::to_string(source.index);
+}
+
+std::string describe(const CallPlan::Result& result) {
+  switch (result.kind) {
+    case CallPlan::Result::Kind::Undefined:
+      return "undefined";
+    case CallPlan::Result::Kind::Tensor:
+      return describe(result.source);
+    case CallPlan::Result::Kind::Repeated:
+      return "result " + std::to_string(result.repeats);
+  }
+  return "";
+}
+
+std::string describe(const CallPlan::Write& write) {
+  std::string text = "input " + std::to_string(write.input) + " is ";
+  text += write.in_graph      ? "written to in the graph"
+          : write.output >= 0 ? "output " + std::to_string(write.output)
+                              : std::string("written to");
+  return text + (write.geometry ? ", of another shape" : "");
+}
+
+std::string describe(const CallPlan& plan) {
+  std::ostringstream text;
+  for (size_t i = 0; i < plan.inputs.size(); ++i)
+    text << "input " << i << ": " << describe(plan.inputs[i]) << "\n";
+  for (const CallPlan::Write& write : plan.writes) text << "write: " << describe(write) << "\n";
+  for (const CallPlan::NewGrad& grad : plan.new_grads)
+    text << "new grad: of input " << grad.input << ", output " << grad.output << "\n";
+  for (const runtime::ViewStep& view : plan.views) {
+    text << "view: " << c10::toString(view.op->operator_name()) << " of " << describe(view.source)
+         << "\n";
+  }
+  for (size_t i = 0; i < plan.results.size(); ++i)
+    text << "result " << i << ": " << describe(plan.results[i]) << "\n";
+  for (int32_t output : plan.differentiable) text << "differentiable: output " << output << "\n";
+  for (int32_t input : plan.grad_inputs) text << "gradient: of input " << input << "\n";
+  text << "saved: " << plan.saved.size() << "\n";
+  return text.str();
+}
+
+}  // namespace
+
+void dump(const Compilation& made, const Options& options) {
+  if (options.dump_folder.empty()) return;
+  const std::filesystem::path folder = make_folder(options.dump_folder, made.plan->name);
+  write(folder / "options.txt", describe(options));
+  write(folder / "plan.txt", describe(*made.plan));
+  for (size_t i = 0; i < made.programs.size(); ++i)
+    write(folder / (numbered(i, made.programs[i].name) + ".graph"), made.programs[i].str());
+}
+
+}  // namespace ahead::compiling
