@@ -8,8 +8,8 @@
 
 namespace ahead {
 
-/// What running a partitioned joint graph costs. Times are estimates that are the same on every
-/// machine: what it takes to move bytes and to compute with them.
+/// What running a partitioned joint graph costs. Times are the caller's, or estimates that are the
+/// same on every machine: what it takes to move bytes and to compute with them.
 struct PartitionCost {
   /// The memory kept from the forward to the backward.
   int64_t saved_bytes = 0;
@@ -21,7 +21,8 @@ struct PartitionCost {
 
 /// The cost of two halves of a joint graph. Throws UserError if they are not its halves: if a node
 /// is missing in both, or if they have more outputs.
-AHEAD_API PartitionCost partition_cost(const JointGraph& joint, const PartitionedGraphs& halves);
+AHEAD_API PartitionCost partition_cost(const JointGraph& joint, const PartitionedGraphs& halves,
+                                       const RuntimeEstimator& runtime = {});
 
 /// What a memory budget gives.
 struct BudgetPoint {

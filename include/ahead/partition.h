@@ -76,6 +76,9 @@ using PartitionFunction = std::function<PartitionedGraphs(const JointGraph&)>;
 /// Throws Unsupported if an output that belongs to the forward depends on a tangent.
 AHEAD_API PartitionedGraphs partition_default(const JointGraph& joint);
 
+/// How long a call takes, in any unit: a number that is not negative.
+using RuntimeEstimator = std::function<double(const Node&)>;
+
 struct PartitionOptions {
   /// How much may be saved, as a share of what partition_default saves, from 0 to 1. Where that
   /// cannot be reached, as little is saved as can be.
@@ -85,8 +88,14 @@ struct PartitionOptions {
   std::vector<int64_t> static_inputs = {};
   /// Whether operators outside `aten` may run twice.
   bool recompute_custom_operators = false;
-  /// After so many cheap operators in a row, one counts as expensive.
+  /// After so many cheap operators in a row, one counts as expensive; 0: none does.
   int32_t longest_chain = 100;
+  /// Whether reductions count as cheap, which they are where results are read as they are made.
+  bool recompute_reductions = false;
+  /// Whether everything counts as cheap that may run twice, products included.
+  bool aggressive_recomputation = false;
+  /// Tells what is cheapest to run again within a budget. Empty: bytes and arithmetic do.
+  RuntimeEstimator runtime = {};
 };
 
 /// Saves the fewest bytes: what is cheap to compute is computed again in the backward where that
@@ -95,7 +104,8 @@ struct PartitionOptions {
 ///
 /// Never runs anything random, effectful, collective or custom twice. Never saves more bytes than
 /// partition_default, nor has a higher peak; a smaller budget never gives more of either. Throws
-/// what partition_default throws, and UserError for a budget outside of 0 to 1.
+/// what partition_default throws, and UserError for a budget outside of 0 to 1 and for a runtime
+/// below 0.
 AHEAD_API PartitionedGraphs partition_min_cut(const JointGraph& joint,
                                               const PartitionOptions& options = {});
 

@@ -17,7 +17,8 @@ class Ladder {
   Ladder(const JointFacts& joint, std::vector<Ruling> rulings, const PartitionOptions& options)
       : joint_(joint),
         rulings_(std::move(rulings)),
-        is_static_(find_static_inputs(joint.graph, options.static_inputs)) {}
+        is_static_(find_static_inputs(joint.graph, options.static_inputs)),
+        estimator_(options.runtime) {}
 
   PartitionedGraphs climb(double budget) {
     build(default_verdicts(joint_, rulings_));
@@ -110,7 +111,7 @@ class Ladder {
     std::vector<double> chain(joint_.nodes.size());
     for (size_t i = 0; i < joint_.nodes.size(); ++i) {
       const Node& node = *joint_.nodes[i];
-      Candidate candidate{i, 0, runtime(node) + longest_chain_to(node, chain)};
+      Candidate candidate{i, 0, runtime(node, estimator_) + longest_chain_to(node, chain)};
       for (const Value* result : node.results()) {
         if (result != nullptr && needed[result->id()] && !smallest_cut_[i].compute_in_backward)
           candidate.bytes += storage_bytes(result->meta);
@@ -170,6 +171,7 @@ class Ladder {
   const JointFacts& joint_;
   const std::vector<Ruling> rulings_;
   const std::vector<bool> is_static_;
+  const RuntimeEstimator& estimator_;
   std::vector<Verdict> smallest_cut_;
   std::vector<Candidate> candidates_;
   std::vector<Rung> rungs_;
@@ -192,7 +194,8 @@ PartitionedGraphs partition_min_cut(const JointGraph& joint, const PartitionOpti
     throw UserError("partition", "memory_budget is " + std::to_string(options.memory_budget) +
                                      ": it must be from 0 to 1.");
   }
-  if (options.longest_chain < 1) throw UserError("partition", "longest_chain must be at least 1.");
+  if (options.longest_chain < 0)
+    throw UserError("partition", "longest_chain must not be negative.");
   const JointFacts facts(joint);
   return partition_within_budget(facts, apply_recompute_rules(facts, options), options);
 }

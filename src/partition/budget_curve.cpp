@@ -34,9 +34,9 @@ void check_halves(const JointGraph& joint, const PartitionedGraphs& halves) {
                   "operators that it does not call. Pass the graph that was partitioned.");
 }
 
-double total_runtime(const Graph& graph) {
+double total_runtime(const Graph& graph, const RuntimeEstimator& runtime) {
   double total = 0;
-  for (const Node& node : graph.nodes()) total += partition::runtime(node);
+  for (const Node& node : graph.nodes()) total += partition::runtime(node, runtime);
   return total;
 }
 
@@ -52,11 +52,13 @@ struct Range {
 
 }  // namespace
 
-PartitionCost partition_cost(const JointGraph& joint, const PartitionedGraphs& halves) {
+PartitionCost partition_cost(const JointGraph& joint, const PartitionedGraphs& halves,
+                             const RuntimeEstimator& runtime) {
   check_halves(joint, halves);
   PartitionCost cost{halves.saved_bytes(), halves.peak_bytes(), 0};
-  const double once = total_runtime(joint);
-  const double both = total_runtime(halves.forward) + total_runtime(halves.backward);
+  const double once = total_runtime(joint, runtime);
+  const double both =
+      total_runtime(halves.forward, runtime) + total_runtime(halves.backward, runtime);
   if (once > 0) cost.recomputed = std::max(0.0, both / once - 1);
   return cost;
 }
@@ -69,7 +71,7 @@ std::vector<BudgetPoint> budget_curve(const JointGraph& joint, int32_t num_budge
     PartitionOptions within = options;
     within.memory_budget = static_cast<double>(i) / (num_budgets - 1);
     const PartitionedGraphs halves = partition_min_cut(joint, within);
-    curve.push_back({within.memory_budget, partition_cost(joint, halves)});
+    curve.push_back({within.memory_budget, partition_cost(joint, halves, options.runtime)});
   }
   return curve;
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "ahead/errors.h"
 #include "ops/facts.h"
 
 namespace ahead::partition {
@@ -110,7 +111,13 @@ double flops(const Node& node) {
   return 0;
 }
 
-double runtime(const Node& node) {
+double runtime(const Node& node, const RuntimeEstimator& estimator) {
+  if (estimator) {
+    const double time = estimator(node);
+    if (time >= 0 && std::isfinite(time)) return time;
+    throw UserError("partition", node.op().name() + ": its runtime is " + std::to_string(time) +
+                                     ". Return a finite number that is not negative.");
+  }
   if (ops::facts(node.op()).cost == ops::Cost::Free) return 0;
   double bytes = 0;
   node.for_each_operand(

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "ahead/graph.h"
+#include "ahead/partition.h"
 
 /// What values and calls cost. Estimates, but the same on every machine.
 namespace ahead::partition {
@@ -13,7 +14,8 @@ int64_t storage_bytes(const TensorMeta& meta);
 /// How many floating point operations the call takes; 0 if memory is what limits it.
 double flops(const Node& node);
 
-/// How long the call takes, in units of the time it takes to move one byte.
-double runtime(const Node& node);
+/// How long the call takes, in units of the time it takes to move one byte, or as the caller says.
+/// Throws UserError if that is no time.
+double runtime(const Node& node, const RuntimeEstimator& estimator);
 
 }  // namespace ahead::partition

@@ -68,8 +68,17 @@ const Rule rules[] = {
      },
      Again::Never, "a custom operator: its cost is unknown"},
     {is<ops::Recompute::Never>, Again::Never, nullptr},
+    {[](const Case& c) { return c.options.aggressive_recomputation; }, Again::Cheap,
+     "aggressive_recomputation: everything counts as cheap"},
+    {[](const Case& c) {
+       return c.options.recompute_reductions &&
+              ops::facts(c.node.op()).op_class == ops::OpClass::Reduction;
+     },
+     Again::Cheap, "a reduction, which the options call cheap"},
     {is<ops::Recompute::Expensive>, Again::Expensive, nullptr},
-    {[](const Case& c) { return c.chain > 0 && c.chain % c.options.longest_chain == 0; },
+    {[](const Case& c) {
+       return c.options.longest_chain > 0 && c.chain > 0 && c.chain % c.options.longest_chain == 0;
+     },
      Again::Expensive, "in a long chain of cheap operators, which take long together"},
     {[](const Case&) { return true; }, Again::Cheap, nullptr},
 };

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include "ahead/budget.h"
+#include "ahead/errors.h"
 #include "models/models.h"
 #include "partition/cost.h"
 #include "partition/joint_text.h"
@@ -86,6 +88,51 @@ TEST(Budget, RecomputesWhatIsCheapFirst) {
   const double flops = flops_of(partition_default(joint).backward);
   EXPECT_EQ(flops_of(within(1.0, joint).backward), flops);
   EXPECT_GT(flops_of(within(0.0, joint).backward), flops);
+}
+
+TEST(Budget, BelievesTheCallersRuntimes) {
+  // There is room for the widest product, or for the two others.
+  const JointGraph joint = chain({16, 32, 64, 128, 8});
+  const auto all = static_cast<double>(partition_default(joint).saved_bytes());
+  const int64_t room = within(0.0, joint).saved_bytes() + 4 * 128 * 4;
+  const auto width = [](const Node& node) {
+    return node.op().name() == "aten.mm" ? node.result()->meta.sizes[1] : 0;
+  };
+  const auto runs_again = [&](int64_t slow, int64_t product) {
+    const auto runtime = [&](const Node& node) { return width(node) == slow ? 1e6 : 1.0; };
+    const PartitionedGraphs halves = partition_min_cut(
+        joint, {.memory_budget = static_cast<double>(room) / all + 1e-9, .runtime = runtime});
+    for (const Node& node : halves.backward.nodes()) {
+      if (node.phase == Phase::Forward && width(node) == product) return true;
+    }
+    return false;
+  };
+  EXPECT_FALSE(runs_again(128, 128));
+  EXPECT_TRUE(runs_again(128, 32));
+  EXPECT_FALSE(runs_again(32, 32));
+  EXPECT_TRUE(runs_again(32, 128));
+}
+
+TEST(Budget, CostsAreInTheCallersRuntimes) {
+  const JointGraph joint = chain({16, 32, 64, 128, 8});
+  const PartitionedGraphs halves = within(0.0, joint);
+  const auto only_products = [](const Node& node) {
+    return node.op().name() == "aten.mm" ? 1.0 : 0.0;
+  };
+  double again = 0, once = 0;
+  for (const Node& node : joint.nodes()) once += only_products(node);
+  for (const Node& node : halves.backward.nodes())
+    again += node.phase == Phase::Forward ? only_products(node) : 0;
+  EXPECT_GT(again, 0);
+  EXPECT_DOUBLE_EQ(partition_cost(joint, halves, only_products).recomputed, again / once);
+}
+
+TEST(Budget, RefusesRuntimesThatAreNone) {
+  const JointGraph joint = chain({16, 32, 64, 128, 8});
+  for (const double time : {-1.0, std::nan("")}) {
+    const auto runtime = [time](const Node&) { return time; };
+    EXPECT_THROW(partition_min_cut(joint, {.memory_budget = 0.5, .runtime = runtime}), UserError);
+  }
 }
 
 TEST(Budget, IsMetExactlyWhereItCanBe) {

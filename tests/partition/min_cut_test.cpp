@@ -262,6 +262,76 @@ TEST(MinCut, BreaksLongChains) {
   PartitionOptions options;
   options.longest_chain = 10;
   EXPECT_EQ(expect_cut(joint, options).saved.size(), 3U);
+  options.longest_chain = 0;
+  EXPECT_EQ(expect_cut(joint, options).saved.size(), 1U);
+}
+
+TEST(MinCut, OptionsSayWhatIsCheap) {
+  const JointGraph joint = parse_joint(R"(
+graph(%x: f32[8, 8] Primal 0 requires_grad, %w: f32[8, 8] Captured 0, %t: f32[8, 1] Tangent 0):
+  %a: f32[8, 8] = aten.mm(%x, %w)
+  %m: f32[8, 1] = aten.amax(%a, [1], true)
+  %y: f32[8, 1] = aten.sin(%m)
+  %g: f32[8, 1] = aten.mul.Tensor(%t, %m) !backward
+  %h: f32[8, 8] = aten.mul.Tensor(%g, %a) !backward
+  return (%y Output 0 requires_grad, %h GradOf 0)
+)");
+  const Names saved{"aten.mul.Tensor", "aten.mul.Tensor"};
+  EXPECT_EQ(operators(expect_cut(joint).backward), saved);
+  EXPECT_EQ(operators(expect_cut(joint, {.recompute_reductions = true}).backward),
+            (Names{"aten.amax", "aten.mul.Tensor", "aten.mul.Tensor"}));
+}
+
+TEST(MinCut, AggressivenessRunsProductsAgain) {
+  const JointGraph joint = parse_joint(R"(
+graph(%x: f32[8, 8] Primal 0 requires_grad, %w: f32[8, 8] Captured 0, %t: f32[8, 8] Tangent 0):
+  %a: f32[8, 8] = aten.mm(%x, %w)
+  %b: f32[8, 8] = aten.sin(%a)
+  %y: f32[8, 8] = aten.mul.Tensor(%b, %x)
+  %g: f32[8, 8] = aten.mul.Tensor(%t, %b) !backward
+  %h: f32[8, 8] = aten.mul.Tensor(%g, %x) !backward
+  return (%y Output 0 requires_grad, %h GradOf 0)
+)");
+  EXPECT_EQ(operators(expect_cut(joint).backward), (Names{"aten.mul.Tensor", "aten.mul.Tensor"}));
+  EXPECT_EQ(operators(expect_cut(joint, {.aggressive_recomputation = true}).backward),
+            (Names{"aten.mm", "aten.sin", "aten.mul.Tensor", "aten.mul.Tensor"}));
+}
+
+TORCH_LIBRARY(ahead_partition_test, m) {
+  m.def("half(Tensor x) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(ahead_partition_test, CPU, m) {
+  m.impl("half", [](const Tensor& x) { return x / 2; });
+}
+
+TEST(MinCut, RunsCustomOperatorsAgainOnRequest) {
+  const JointGraph joint = parse_joint(R"(
+graph(%x: f32[8] Primal 0 requires_grad, %t: f32[8] Tangent 0):
+  %a: f32[8] = ahead_partition_test.half(%x)
+  %y: f32[8] = aten.mul.Tensor(%x, %a)
+  %g: f32[8] = aten.mul.Tensor(%t, %a) !backward
+  %h: f32[8] = aten.mul.Tensor(%g, %x) !backward
+  return (%y Output 0 requires_grad, %h GradOf 0)
+)");
+  const Names products{"aten.mul.Tensor", "aten.mul.Tensor"};
+  const PartitionOptions all{.recompute_custom_operators = true, .aggressive_recomputation = true};
+  EXPECT_EQ(operators(expect_cut(joint).backward), products);
+  EXPECT_EQ(operators(expect_cut(joint, all).backward),
+            (Names{"ahead_partition_test.half", "aten.mul.Tensor", "aten.mul.Tensor"}));
+}
+
+TEST(MinCut, AggressivenessHasLimits) {
+  const auto halves = partition_min_cut(parse_joint(R"(
+graph(%x: f32[8] Primal 0 requires_grad, %t: f32[8] Tangent 0):
+  %r: f32[8] = aten.rand_like(%x) !random
+  %s: f32[8] = aten.sin(%x) !must_save
+  %y: f32[8] = aten.mul.Tensor(%r, %s)
+  %g: f32[8] = aten.mul.Tensor(%t, %r) !backward
+  %h: f32[8] = aten.mul.Tensor(%g, %s) !backward
+  return (%y Output 0 requires_grad, %h GradOf 0)
+)"),
+                                        {.aggressive_recomputation = true});
+  EXPECT_EQ(operators(halves.backward), (Names{"aten.mul.Tensor", "aten.mul.Tensor"}));
 }
 
 TEST(MinCut, RefusesBudgetsOutsideOfZeroToOne) {
