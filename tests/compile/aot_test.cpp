@@ -128,5 +128,25 @@ TEST(Compile, FullgraphThrowsWhatTheTraceThrew) {
   EXPECT_THROW(compiled(at::randn({3})), DataDependent);
 }
 
+TEST(AotFunction, JointGraphsAreEditedBetweenCaptureAndCompilation) {
+  // Gradients are clipped, in the graph; inputs and gradients are found by their slots.
+  const auto clip = [](const JointGraph& captured) {
+    JointGraph joint = captured;
+    const int64_t x = joint.find_input({Slot::Kind::Primal, 0});
+    const int64_t gradient = joint.find_output({Slot::Kind::GradOf, static_cast<int32_t>(x)});
+    Value* value = joint.outputs()[static_cast<size_t>(gradient)].value;
+    Node* node = joint.add_node(*Operator::find("aten.clamp"), {value, -0.5, 0.5});
+    node->phase = Phase::Backward;
+    joint.set_output(static_cast<size_t>(gradient), joint.add_return(node, value->meta));
+    return partition_min_cut(joint);
+  };
+  auto compiled = aot::function(
+      [](const std::vector<at::Tensor>& in) -> std::vector<at::Tensor> { return {in[0].sin()}; },
+      {.partition = clip});
+  const at::Tensor x = at::linspace(-3, 3, 20).set_requires_grad(true);
+  compiled(std::vector<at::Tensor>{x})[0].sum().backward();
+  EXPECT_TRUE(at::equal(x.grad(), x.detach().cos().clamp(-0.5, 0.5)));
+}
+
 }  // namespace
 }  // namespace ahead
