@@ -34,7 +34,7 @@ std::vector<partition::Knapsack::Item> items_of(const JointGraph& joint) {
   std::vector<partition::Knapsack::Item> items;
   for (const Node& node : joint.nodes()) {
     if (node.phase != Phase::Forward || node.op().name() != "aten.mm") continue;
-    items.push_back({partition::storage_bytes(node.result()->meta), partition::runtime(node)});
+    items.push_back({partition::storage_bytes(node.result()->meta), partition::runtime(node, {})});
   }
   return items;
 }
@@ -84,7 +84,7 @@ JointGraph three_products() {
 
 double total_runtime(const Graph& graph) {
   double total = 0;
-  for (const Node& node : graph.nodes()) total += partition::runtime(node);
+  for (const Node& node : graph.nodes()) total += partition::runtime(node, {});
   return total;
 }
 
