@@ -1,8 +1,11 @@
 #include "compile/dump.h"
 
+#include <sys/stat.h>
+
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
-#include <filesystem>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 
@@ -19,22 +22,30 @@ std::string numbered(size_t number, const std::string& name) {
   return text + ("_" + name);
 }
 
-void write(const std::filesystem::path& path, const std::string& text) {
+void write(const std::string& path, const std::string& text) {
   std::ofstream file(path);
   file << text;
   if (file.flush()) return;
-  throw UserError("dump", path.string() + ": cannot be written. Check Options::dump_folder.");
+  throw UserError("dump", path + ": cannot be written. Check Options::dump_folder.");
 }
 
-std::filesystem::path make_folder(const std::string& parent, const std::string& name) {
+/// Makes a folder and those around it. Not by std::filesystem: LibTorch brings one of its own,
+/// whose symbols come before the compiler's.
+void make_folders(const std::string& folder) {
+  for (size_t end = folder.find('/', 1);; end = folder.find('/', end + 1)) {
+    const std::string part = folder.substr(0, end);
+    if (::mkdir(part.c_str(), 0777) != 0 && errno != EEXIST) {
+      throw UserError("dump", part + ": " + std::strerror(errno) + ". Check Options::dump_folder.");
+    }
+    if (end == std::string::npos) return;
+  }
+}
+
+std::string make_folder(const std::string& parent, const std::string& name) {
   static std::atomic<size_t> next{0};
-  const std::filesystem::path folder =
-      std::filesystem::path(parent) / numbered(next.fetch_add(1), name);
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (!error) return folder;
-  throw UserError("dump",
-                  folder.string() + ": " + error.message() + ". Check Options::dump_folder.");
+  std::string folder = parent + "/" + numbered(next.fetch_add(1), name);
+  make_folders(folder);
+  return folder;
 }
 
 const char* name_of(BackwardAutocast kind) {
@@ -125,11 +136,11 @@ std::string describe(const CallPlan& plan) {
 
 void dump(const Compilation& made, const Options& options) {
   if (options.dump_folder.empty()) return;
-  const std::filesystem::path folder = make_folder(options.dump_folder, made.plan->name);
-  write(folder / "options.txt", describe(options));
-  write(folder / "plan.txt", describe(*made.plan));
+  const std::string folder = make_folder(options.dump_folder, made.plan->name);
+  write(folder + "/options.txt", describe(options));
+  write(folder + "/plan.txt", describe(*made.plan));
   for (size_t i = 0; i < made.programs.size(); ++i)
-    write(folder / (numbered(i, made.programs[i].name) + ".graph"), made.programs[i].str());
+    write(folder + "/" + numbered(i, made.programs[i].name) + ".graph", made.programs[i].str());
 }
 
 }  // namespace ahead::compiling

@@ -9,7 +9,9 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
+#include <thread>
 #include <typeindex>
 
 #include "ahead/checkpoint.h"
@@ -105,9 +107,15 @@ void Tracer::watch(const at::Tensor& tensor, const Operator& op) {
   watched_.emplace_back(tensor.getIntrusivePtr(), &op);
 }
 
+/// The engine's threads, one for each device but the CPU, let go of what they ran a little after
+/// they have said that they are done.
 std::vector<const Operator*> Tracer::escaped() const {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(500);
   std::vector<const Operator*> operators;
   for (const auto& [tensor, op] : watched_) {
+    const auto is_of_thread = [](const auto& held) { return held && !held->device().is_cpu(); };
+    while (is_of_thread(tensor.lock()) && Clock::now() < deadline) std::this_thread::yield();
     if (tensor.use_count() != 0) operators.push_back(op);
   }
   return operators;
