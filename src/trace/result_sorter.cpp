@@ -85,9 +85,15 @@ void settle_history(const at::Tensor& traced) {
 
 /// Once an alias of a tensor changed its shape, autograd gives views of the tensor another history:
 /// that of as_strided, which spreads gradients over elements that are the same memory.
-void check_same_gradient(const at::Tensor& view, const at::Tensor& real) {
-  if (!view.requires_grad() || view.is_leaf() || view._version() == 0) return;
+void check_same_gradient(const at::Tensor& view, const at::Tensor& real,
+                         const std::vector<Lifted>& all) {
+  if (!view.requires_grad() || view.is_leaf()) return;
   if (at::has_internal_overlap(real) == at::MemOverlap::No) return;
+  const bool is_raised = std::any_of(all.begin(), all.end(), [&](const Lifted& lifted) {
+    return !lifted.real.is_inference() && lifted.wrapper._version() != 0 &&
+           share_version_counter(lifted.real, real);
+  });
+  if (!is_raised && view._version() == 0) return;
   throw Unsupported("trace",
                     TensorMeta::of(view).str() +
                         ": this result is a view of a tensor from outside, several elements of "
@@ -197,7 +203,8 @@ bool ResultSorter::find_viewed_input(size_t i) {
   }
   const at::Tensor& wrapper = tracer_.lifted()[position].wrapper;
   facts_[i].root = value_of(wrapper);
-  if (!traced.is_inference()) check_same_gradient(traced, tracer_.lifted()[position].real);
+  if (!traced.is_inference())
+    check_same_gradient(traced, tracer_.lifted()[position].real, tracer_.lifted());
   make_view(i, Kind::ViewOfInput, static_cast<int32_t>(position), wrapper);
   return true;
 }

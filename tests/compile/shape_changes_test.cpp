@@ -172,6 +172,14 @@ TEST(ShapeChanges, ViewOfAnExpandedLeafWhoseAliasChangesItsShapeIsRefused) {
                           {.fullgraph = true});
   const at::Tensor expanded = at::randn({1}).expand({2}).detach().set_requires_grad(true);
   EXPECT_THROW(compiled(Tensors{expanded}), Unsupported);
+
+  auto by_argument = compile(aot::FlatFunction([](const Tensors& in) -> Tensors {
+                               const at::Tensor view = in[0].squeeze();
+                               in[1].t_();
+                               return {view};
+                             }),
+                             {.fullgraph = true});
+  EXPECT_THROW(by_argument(Tensors{expanded, expanded.detach()}), Unsupported);
 }
 
 TEST(ShapeChanges, SumOfAProductAndWhatDoesNotFitItThrows) {

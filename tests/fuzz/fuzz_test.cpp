@@ -79,7 +79,7 @@ TEST_P(Fuzz, Programs) {
 
 TEST_P(Fuzz, CompiledPrograms) {
   // Inputs often share memory here, which is refused where they have no common base.
-  run(Campaign(compiled_mode()), 400, 0.16);
+  run(Campaign(compiled_mode()), 400, 0.13);
 }
 
 TEST_P(Fuzz, CompiledBackwards) {
