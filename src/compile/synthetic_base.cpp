@@ -56,6 +56,8 @@ struct Member {
   bool counts_with_base;
   /// An earlier argument that is the same tensor; -1: there is none.
   int32_t same_as;
+  /// It is the base itself, not a view of it.
+  bool is_base;
 };
 
 int32_t first_same(const Tensors& args, const std::vector<int32_t>& group, size_t index) {
@@ -141,6 +143,7 @@ struct MergedArguments::State {
       const TensorMeta meta = TensorMeta::of(now);
       if (meta.sizes != member.meta.sizes || meta.strides != member.meta.strides ||
           meta.offset != member.meta.offset) {
+        check_not_base(member, now);
         reshapes.push_back({member.argument, meta});
       }
     }
@@ -160,6 +163,15 @@ struct MergedArguments::State {
                             "that shares its memory with another one, which autograd does not "
                             "know. Pass views of one tensor.");
     }
+  }
+
+  /// Its gradient would have the old shape, and its history the new one.
+  static void check_not_base(const Member& member, const at::Tensor& now) {
+    if (!member.is_base || now.is_inference() || !now.requires_grad()) return;
+    throw Unsupported("compile",
+                      member.meta.str() +
+                          ": the function changes the shape of an argument in place that shares "
+                          "its memory with another one. Use a view of the other shape.");
   }
 
   void note_results(const Tensors& given, const Tensors& results) {
@@ -196,7 +208,8 @@ MergedArguments::MergedArguments(const aot::FlatFunction& function, const Tensor
       state_->members.push_back({base.arguments[i], static_cast<int32_t>(bases_.size()),
                                  TensorMeta::of(args[index]), base.tracked[i], base.counters[i],
                                  any_tracked && share_version_counter(args[index], tensor),
-                                 first_same(args, base.arguments, index)});
+                                 first_same(args, base.arguments, index),
+                                 args[index].is_same(tensor)});
     }
     inputs_.push_back(tensor);
     bases_.push_back(std::move(base));

@@ -182,6 +182,18 @@ TEST(ShapeChanges, ViewOfAnExpandedLeafWhoseAliasChangesItsShapeIsRefused) {
   EXPECT_THROW(by_argument(Tensors{expanded, expanded.detach()}), Unsupported);
 }
 
+TEST(ShapeChanges, OfAnArgumentOfWhichAnotherIsAViewIsRefused) {
+  auto compiled = compile(aot::FlatFunction([](const Tensors& in) -> Tensors {
+                            in[1].mul_(2);
+                            in[0].t_();
+                            return {};
+                          }),
+                          {.fullgraph = true});
+  const at::Tensor whole = leaf({1, 2}) * 1;
+  EXPECT_THROW(compiled(Tensors{whole, whole.view({2})}), Unsupported);
+  EXPECT_THROW(compiled(Tensors{whole, whole.detach()}), Unsupported);
+}
+
 TEST(ShapeChanges, SumOfAProductAndWhatDoesNotFitItThrows) {
   auto compiled = compile(aot::FlatFunction([](const Tensors& in) -> Tensors {
                             at::addmm(in[1], in[0], in[0]);
