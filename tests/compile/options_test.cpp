@@ -495,6 +495,9 @@ TEST(DumpFolder, HasEveryProgramAsText) {
   EXPECT_NE(read("plan.txt").find("write: input 1"), std::string::npos);
   EXPECT_NE(read("options.txt").find("partitioner: min-cut"), std::string::npos);
   EXPECT_TRUE(names_in(folder + "/" + compilations[0]).empty());
+  const std::string parent = folder.substr(0, folder.rfind('/'));
+  for (const std::string& made : {folder + "/" + compilations[0], folder, parent})
+    EXPECT_EQ(::rmdir(made.c_str()), 0) << made;
 }
 
 TEST(DumpFolder, ThatCannotBeWrittenIsAnError) {
