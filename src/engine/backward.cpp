@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/functions/tensor.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "engine/node_calls.h"
@@ -49,12 +50,6 @@ struct InputKey {
   uint64_t keys;
   uint64_t dims_and_flags;
 };
-
-int64_t bits_of(double number) {
-  int64_t bits;
-  std::memcpy(&bits, &number, sizeof(bits));
-  return bits;
-}
 
 /// To compare types is to compare names, so it is done once for each type.
 Backward::Special find_special(const std::type_info& type) {
@@ -435,7 +430,8 @@ bool Backward::collect_numbers(size_t first) {
     put(is_integer);
     // It may change as a size may. A floating-point number stands among them by its bits.
     found_->number_sizes.push_back(static_cast<uint32_t>(found_->sizes.size()));
-    found_->sizes.push_back(is_integer ? number.toInt() : bits_of(number.toDouble()));
+    found_->sizes.push_back(is_integer ? number.toInt()
+                                       : std::bit_cast<int64_t>(number.toDouble()));
   }
   return true;
 }

@@ -1,7 +1,9 @@
 #include "ir/float_expression.h"
 
+#include <bit>
 #include <charconv>
-#include <cstring>
+
+#include "ir/scanner.h"
 
 namespace ahead {
 namespace {
@@ -12,12 +14,6 @@ double apply(std::string_view function, double left, double right) {
   if (function == "add") return left + right;
   if (function == "sub") return left - right;
   return function == "mul" ? left * right : left / right;
-}
-
-double from_bits(int64_t bits) {
-  double number;
-  std::memcpy(&number, &bits, sizeof(number));
-  return number;
 }
 
 std::string text_of(double number) {
@@ -97,7 +93,7 @@ std::optional<double> FloatExpression::evaluate(c10::ArrayRef<int64_t> sizes) co
       return step_->constant;
     case Step::Kind::Symbol:
       if (step_->symbol >= sizes.size()) return std::nullopt;
-      return from_bits(sizes[step_->symbol]);
+      return std::bit_cast<double>(sizes[step_->symbol]);
     case Step::Kind::Size: {
       const auto size = step_->size.evaluate(sizes);
       return size ? std::optional(static_cast<double>(*size)) : std::nullopt;
@@ -135,63 +131,49 @@ void FloatExpression::add_symbols(std::vector<uint32_t>& symbols) const {
 /// number | "f" integer | "float(" size ")" | function "(" expression ", " expression ")"
 class FloatExpression::Parser {
  public:
-  explicit Parser(std::string_view text) : rest_(text) {}
+  explicit Parser(std::string_view text) : text_(text) {}
 
   std::optional<FloatExpression> all() {
     auto read = expression();
-    return rest_.empty() ? read : std::nullopt;
+    return text_.is_at_end() ? read : std::nullopt;
   }
 
  private:
-  bool accept(std::string_view text) {
-    if (rest_.substr(0, text.size()) != text) return false;
-    rest_.remove_prefix(text.size());
-    return true;
-  }
-
-  template <class Number>
-  std::optional<Number> number() {
-    Number value{};
-    const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
-    if (error != std::errc()) return std::nullopt;
-    rest_.remove_prefix(static_cast<size_t>(end - rest_.data()));
-    return value;
-  }
-
   std::optional<FloatExpression> expression() {
     for (const char* function : functions) {
-      if (accept(std::string(function) + "(")) return arguments(function);
+      if (text_.accept(std::string(function) + "(")) return arguments(function);
     }
-    if (accept("float(")) return size();
-    if (accept("f")) {
-      const auto symbol = number<uint32_t>();
+    if (text_.accept("float(")) return size();
+    if (text_.accept("f")) {
+      const auto symbol = text_.number<uint32_t>();
       return symbol ? std::optional(FloatExpression::symbol(*symbol)) : std::nullopt;
     }
-    const auto constant = number<double>();
+    const auto constant = text_.number<double>();
     return constant ? std::optional(FloatExpression(*constant)) : std::nullopt;
   }
 
   std::optional<FloatExpression> size() {
     size_t end = 0;
-    for (int depth = 1; end < rest_.size(); ++end) {
-      if (rest_[end] == '(') ++depth;
-      if (rest_[end] == ')' && --depth == 0) break;
+    const std::string_view rest = text_.rest();
+    for (int depth = 1; end < rest.size(); ++end) {
+      if (rest[end] == '(') ++depth;
+      if (rest[end] == ')' && --depth == 0) break;
     }
-    if (end == rest_.size()) return std::nullopt;
-    const auto read = SizeExpression::parse(rest_.substr(0, end));
-    rest_.remove_prefix(end + 1);
+    if (end == rest.size()) return std::nullopt;
+    const auto read = SizeExpression::parse(rest.substr(0, end));
+    text_.skip(end + 1);
     return read ? std::optional(FloatExpression::of(*read)) : std::nullopt;
   }
 
   std::optional<FloatExpression> arguments(const char* function) {
     const auto left = expression();
-    if (!left || !accept(", ")) return std::nullopt;
+    if (!left || !text_.accept(", ")) return std::nullopt;
     const auto right = expression();
-    if (!right || !accept(")")) return std::nullopt;
+    if (!right || !text_.accept(")")) return std::nullopt;
     return call(function, *left, *right);
   }
 
-  std::string_view rest_;
+  Scanner text_;
 };
 
 std::optional<FloatExpression> FloatExpression::parse(std::string_view text) {

@@ -3,7 +3,8 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <charconv>
+
+#include "ir/scanner.h"
 
 namespace ahead {
 namespace {
@@ -189,32 +190,17 @@ std::string SizeExpression::str() const {
 /// factor: integer | "s" integer | function "(" sum ", " sum ")"
 class SizeExpression::Parser {
  public:
-  explicit Parser(std::string_view text) : rest_(text) {}
+  explicit Parser(std::string_view text) : text_(text) {}
 
   std::optional<SizeExpression> all() {
     auto expression = sum();
-    return rest_.empty() ? expression : std::nullopt;
+    return text_.is_at_end() ? expression : std::nullopt;
   }
 
  private:
-  bool accept(std::string_view text) {
-    if (rest_.substr(0, text.size()) != text) return false;
-    rest_.remove_prefix(text.size());
-    return true;
-  }
-
-  template <class Number>
-  std::optional<Number> number() {
-    Number value{};
-    const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
-    if (error != std::errc()) return std::nullopt;
-    rest_.remove_prefix(static_cast<size_t>(end - rest_.data()));
-    return value;
-  }
-
   std::optional<SizeExpression> sum() {
     std::optional<SizeExpression> total = product();
-    while (total && accept(" + ")) {
+    while (total && text_.accept(" + ")) {
       const auto next = product();
       total = next ? std::optional(*total + *next) : std::nullopt;
     }
@@ -223,7 +209,7 @@ class SizeExpression::Parser {
 
   std::optional<SizeExpression> product() {
     std::optional<SizeExpression> total = factor();
-    while (total && accept("*")) {
+    while (total && text_.accept("*")) {
       const auto next = factor();
       total = next ? std::optional(*total * *next) : std::nullopt;
     }
@@ -232,25 +218,25 @@ class SizeExpression::Parser {
 
   std::optional<SizeExpression> factor() {
     for (const char* function : functions) {
-      if (accept(std::string(function) + "(")) return arguments(function);
+      if (text_.accept(std::string(function) + "(")) return arguments(function);
     }
-    if (accept("s")) {
-      const auto symbol = number<uint32_t>();
+    if (text_.accept("s")) {
+      const auto symbol = text_.number<uint32_t>();
       return symbol ? std::optional(SizeExpression::symbol(*symbol)) : std::nullopt;
     }
-    const auto constant = number<int64_t>();
+    const auto constant = text_.number<int64_t>();
     return constant ? std::optional(SizeExpression(*constant)) : std::nullopt;
   }
 
   std::optional<SizeExpression> arguments(const char* function) {
     const auto left = sum();
-    if (!left || !accept(", ")) return std::nullopt;
+    if (!left || !text_.accept(", ")) return std::nullopt;
     const auto right = sum();
-    if (!right || !accept(")")) return std::nullopt;
+    if (!right || !text_.accept(")")) return std::nullopt;
     return call(function, *left, *right);
   }
 
-  std::string_view rest_;
+  Scanner text_;
 };
 
 std::optional<SizeExpression> SizeExpression::parse(std::string_view text) {

@@ -3,16 +3,14 @@
 
 #include "ahead/ahead.h"
 #include "support/compiled_check.h"
+#include "support/engine_check.h"
 
 /// Functions that change the shape of tensors in place: t_, transpose_, squeeze_, unsqueeze_.
 namespace ahead {
 namespace {
 
+using test::leaf;
 using Tensors = std::vector<at::Tensor>;
-
-at::Tensor leaf(at::IntArrayRef sizes) {
-  return at::randn(sizes).set_requires_grad(true);
-}
 
 TEST(ShapeChanges, WhatIsSavedAfterAViewChangedItsShape) {
   expect_compiled_like_eager(
