@@ -1,6 +1,7 @@
 #include "compile/synthetic_base.h"
 
 #include <ATen/ops/as_strided.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 
@@ -58,7 +59,16 @@ struct Member {
   int32_t same_as;
   /// It is the base itself, not a view of it.
   bool is_base;
+  /// What autograd allows to do with the view.
+  torch::autograd::CreationMeta creation;
 };
+
+torch::autograd::CreationMeta creation_of(const at::Tensor& tensor) {
+  const auto* view =
+      tensor.is_inference() ? nullptr : torch::autograd::impl::get_view_autograd_meta(tensor);
+  return view != nullptr && view->has_bw_view() ? view->get_creation_meta()
+                                                : torch::autograd::CreationMeta::DEFAULT;
+}
 
 int32_t first_same(const Tensors& args, const std::vector<int32_t>& group, size_t index) {
   for (int32_t earlier : group) {
@@ -113,11 +123,27 @@ struct MergedArguments::State {
   }
 
  private:
+  static at::Tensor strided_view(const Member& member, const at::Tensor& base) {
+    return at::as_strided(base, member.meta.sizes, member.meta.strides, member.meta.offset);
+  }
+
+  /// The view was made outside, whatever grad mode the function is called in.
+  static at::Tensor tracked_view(const Member& member, const at::Tensor& base) {
+    using torch::autograd::CreationMeta;
+    at::AutoGradMode as_outside(member.creation != CreationMeta::NO_GRAD_MODE &&
+                                member.creation != CreationMeta::INFERENCE_MODE);
+    const at::Tensor view = strided_view(member, base);
+    if (!view.is_inference())
+      torch::autograd::impl::get_view_autograd_meta(view)->set_creation_meta(member.creation);
+    return view;
+  }
+
   static at::Tensor view_of_base(const Member& member, const Tensors& inputs, const Tensors& made) {
-    const at::Tensor view =
-        at::as_strided(inputs[static_cast<size_t>(member.input)], member.meta.sizes,
-                       member.meta.strides, member.meta.offset);
-    if (member.is_tracked || view.is_inference()) return view;
+    const at::Tensor& base = inputs[static_cast<size_t>(member.input)];
+    if (member.is_base) return base;
+    if (member.is_tracked) return tracked_view(member, base);
+    const at::Tensor view = strided_view(member, base);
+    if (view.is_inference()) return view;
     const at::Tensor alone = view.detach();
     const auto counter_of = [](const at::Tensor& tensor) {
       return tensor.unsafeGetTensorImpl()->version_counter();
@@ -209,7 +235,7 @@ MergedArguments::MergedArguments(const aot::FlatFunction& function, const Tensor
                                  TensorMeta::of(args[index]), base.tracked[i], base.counters[i],
                                  any_tracked && share_version_counter(args[index], tensor),
                                  first_same(args, base.arguments, index),
-                                 args[index].is_same(tensor)});
+                                 args[index].is_same(tensor), creation_of(args[index])});
     }
     inputs_.push_back(tensor);
     bases_.push_back(std::move(base));

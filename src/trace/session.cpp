@@ -196,7 +196,10 @@ std::vector<at::Tensor> Session::call(const aot::FlatFunction& function,
                                       std::vector<at::Tensor> inputs) {
   try {
     return function(inputs);
+  } catch (const DataDependent&) {
+    throw;
   } catch (const c10::Error& error) {
+    check_no_aliased_writes();
     explain(error);
     throw;
   }

@@ -55,6 +55,7 @@ class Session {
   void add_mutated_inputs();
   static void check_not_overlapping(const Lifted& mutated);
   void check_not_aliased(size_t mutated) const;
+  void check_no_aliased_writes() const;
   void add_results(const std::vector<at::Tensor>& results);
   void add_gradients();
   static void check_tangents_kept(const std::vector<at::Tensor>& tangents);

@@ -120,6 +120,15 @@ void Session::check_not_aliased(size_t mutated) const {
   }
 }
 
+/// An error may come of tracing tensors that share memory as if they did not.
+void Session::check_no_aliased_writes() const {
+  for (size_t i = 0; i < tracer_.lifted().size(); ++i) {
+    const Lifted& lifted = tracer_.lifted()[i];
+    if (!has_other_memory(lifted) && functional_wrapper(lifted.wrapper).has_data_mutation())
+      check_not_aliased(i);
+  }
+}
+
 /// What was written under no_grad leaves a tensor with the history it had. A view takes over that
 /// of its base after every write.
 bool Session::is_history_changed(const Lifted& lifted) const {

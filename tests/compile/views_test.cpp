@@ -177,6 +177,60 @@ TEST(CompileViews, AliasesThatGetAHistoryAutogradCannotFollowAreRefused) {
   EXPECT_THROW(compiled(Tensors{computed, computed.detach().narrow(0, 0, 2)}), Unsupported);
 }
 
+/// The gradient of a sum, taken inside; zeros where there is none.
+at::Tensor gradient_of(const at::Tensor& y, const at::Tensor& x) {
+  at::AutoGradMode grad_mode(true);
+  const at::Tensor gradient =
+      torch::autograd::grad({y.sum()}, {x}, {}, /*retain_graph=*/true, /*create_graph=*/true,
+                            /*allow_unused=*/true)[0];
+  return gradient.defined() ? gradient : at::zeros_like(x);
+}
+
+TEST(CompileViews, GradientByAnArgumentOfWhichAnotherIsAViewThatWasWrittenTo) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    in[1].mul_(in[2]);
+    return {gradient_of(in[1], in[0])};
+  };
+  const auto make_inputs = [] {
+    const at::Tensor whole = at::randn({4}), x = leaf({3});
+    return CallInputs{{whole, whole.narrow(0, 1, 3), x}, {x}};
+  };
+  expect_compiled_like_eager(f, make_inputs);
+}
+
+TEST(CompileViews, BaseThatSharesMemoryIsNoViewWithoutGradMode) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    at::NoGradGuard no_grad;
+    in[0].mul_(2);
+    return {gradient_of(in[0], in[2])};
+  };
+  const auto make_inputs = [] {
+    const at::Tensor x = leaf({4}), y = leaf({});
+    return CallInputs{{x, x.detach(), y}, {x, y}};
+  };
+  expect_compiled_like_eager(f, make_inputs);
+}
+
+TEST(CompileViews, ArgumentsThatShareMemoryStayTheViewsThatTheyAre) {
+  const auto write_with_grad_mode = [](const Tensors& in) -> Tensors {
+    at::AutoGradMode grad_mode(true);
+    in[0].mul_(2);
+    return {in[1] + 1};
+  };
+  const auto with_views_made = [](bool grad_mode) {
+    return [grad_mode] {
+      at::AutoGradMode outside(true);
+      const at::Tensor x = leaf({4}), computed = x.mul(1);
+      at::AutoGradMode inside(grad_mode);
+      return CallInputs{{computed.narrow(0, 0, 3), computed.narrow(0, 1, 3)}, {x}};
+    };
+  };
+  at::NoGradGuard no_grad;
+  expect_compiled_like_eager(write_with_grad_mode, with_views_made(true));
+  auto compiled = compile(aot::FlatFunction(write_with_grad_mode), {.fullgraph = true});
+  EXPECT_THROW(compiled(with_views_made(false)().passed), c10::Error);
+}
+
 TEST(CompileViews, ProductIntoALayoutForWhichEagerRoundsOtherwiseIsRefused) {
   const auto f = [](const Tensors& in) -> Tensors {
     in[0].addmm_(in[1], in[2]);
