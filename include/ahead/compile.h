@@ -37,13 +37,17 @@ class Compiled {
     if (detail::is_tracing())
       return static_cast<Returned>(run_eagerly(std::forward<Args>(args)...));
     Function function(f_, args...);
-    const auto entry = core_->prepare(function.inputs(), std::ref(function), [&function] {
+    const auto prepared = core_->prepare(function.inputs(), std::ref(function), [&function] {
       return std::make_shared<const Result>(function.result());
     });
-    if (entry == nullptr) return static_cast<Returned>(run_eagerly(std::forward<Args>(args)...));
-    const std::vector<at::Tensor> results = core_->run(*entry, function.inputs().leaves);
+    if (prepared.entry == nullptr) {
+      if (prepared.doubtful == nullptr)
+        return static_cast<Returned>(run_eagerly(std::forward<Args>(args)...));
+      return static_cast<Returned>(run_doubtful(prepared, std::forward<Args>(args)...));
+    }
+    const std::vector<at::Tensor> results = core_->run(*prepared.entry, function.inputs().leaves);
     if constexpr (!std::is_void_v<Returned>) {
-      const auto& prototype = *static_cast<const Result*>(detail::prototype_of(*entry));
+      const auto& prototype = *static_cast<const Result*>(detail::prototype_of(*prepared.entry));
       return static_cast<Returned>(ahead::unflatten(prototype, results));
     }
   }
@@ -72,6 +76,19 @@ class Compiled {
   template <class... Args>
   decltype(auto) run_eagerly(Args&&... args) {
     return detail::call(f_, std::forward<Args>(args)...);
+  }
+
+  template <class... Args>
+  decltype(auto) run_doubtful(const detail::Prepared& prepared, Args&&... args) {
+    using Returned = decltype(run_eagerly(std::forward<Args>(args)...));
+    if constexpr (std::is_void_v<Returned>) {
+      run_eagerly(std::forward<Args>(args)...);
+      core_->keep_eager(prepared);
+    } else {
+      decltype(auto) result = run_eagerly(std::forward<Args>(args)...);
+      core_->keep_eager(prepared);
+      return static_cast<Returned>(std::forward<Returned>(result));
+    }
   }
 
   F f_;

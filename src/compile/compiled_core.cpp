@@ -28,6 +28,10 @@ Compilers compilers_for(const Options& options) {
   return {compiler, compiler, compiler};
 }
 
+void warn_eager(const std::string& reason) {
+  warn_once(reason + " This call runs eagerly.");
+}
+
 Compilers with_checks(Compilers compilers, const Options& options) {
   for (aot::GraphCompiler* compiler :
        {&compilers.forward, &compilers.backward, &compilers.inference}) {
@@ -107,32 +111,36 @@ std::shared_ptr<Entry> CompiledCore::find(const Situation& now) const {
   return nullptr;
 }
 
-std::shared_ptr<const Entry> CompiledCore::prepare(const FlatTree& inputs,
-                                                   const aot::FlatFunction& function,
-                                                   const MakePrototype& prototype) {
+Prepared CompiledCore::prepare(const FlatTree& inputs, const aot::FlatFunction& function,
+                               const MakePrototype& prototype) {
   const Situation now = situation(inputs);
-  std::shared_ptr<const Entry> entry;
-  if (std::shared_ptr<Entry> known = find(now)) {
-    state_->cache_hits.fetch_add(1, std::memory_order_relaxed);
-    if (known->lost_an_owner()) {
-      replace(known, now, function, prototype);
-      known = find(now);
-    } else if (known->unconfirmed.load(std::memory_order_relaxed) > 0) {
-      confirm(known, now, function, prototype);
-      known = find(now);
-    }
-    entry = known;
-  } else {
+  std::shared_ptr<Entry> entry = find(now);
+  if (entry == nullptr) {
     entry = compile(now, function, prototype);
+  } else {
+    state_->cache_hits.fetch_add(1, std::memory_order_relaxed);
+    if (entry->lost_an_owner()) {
+      entry = replace(entry, now, function, prototype);
+    } else if (entry->unconfirmed.load(std::memory_order_relaxed) > 0) {
+      entry = confirm(entry, now, function, prototype);
+    }
   }
-  if (entry != nullptr && entry->eager_reason.empty()) return entry;
+  if (entry != nullptr && entry->eager_reason.empty()) return {std::move(entry)};
   state_->eager_calls.fetch_add(1, std::memory_order_relaxed);
-  return nullptr;
+  return {nullptr, entry != nullptr && entry->is_doubtful ? std::move(entry) : nullptr};
 }
 
-std::shared_ptr<const Entry> CompiledCore::compile(const Situation& now,
-                                                   const aot::FlatFunction& function,
-                                                   const MakePrototype& prototype) {
+void CompiledCore::keep_eager(const Prepared& prepared) {
+  if (prepared.doubtful == nullptr) return;
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  prepared.doubtful->is_doubtful = false;
+  state_->add(prepared.doubtful);
+  warn_eager(prepared.doubtful->eager_reason);
+}
+
+std::shared_ptr<Entry> CompiledCore::compile(const Situation& now,
+                                             const aot::FlatFunction& function,
+                                             const MakePrototype& prototype) {
   std::lock_guard<std::mutex> lock(state_->mutex);
   if (std::shared_ptr<Entry> made_meanwhile = find(now)) return made_meanwhile;
   const size_t count = state_->entries.load()->size();
@@ -144,6 +152,7 @@ std::shared_ptr<const Entry> CompiledCore::compile(const Situation& now,
     return nullptr;
   }
   std::shared_ptr<Entry> entry = make_entry(now, function, prototype);
+  if (entry->is_doubtful) return entry;
   if (count != 0) state_->recompiles.fetch_add(1);
   state_->add(entry);
   return entry;
@@ -169,39 +178,53 @@ std::shared_ptr<Entry> CompiledCore::make_entry(const Situation& now,
     return entry;
   } catch (const Unsupported& error) {
     if (options_.fullgraph) throw;
-    refuse(error.msg());
+    const bool is_doubtful = dynamic_cast<const compiling::DoubtfulTrace*>(&error) != nullptr;
+    if (!is_doubtful) warn_eager(error.msg());
     auto nothing = std::make_shared<const CallPlan>();
     CallGuard guard(*nothing, leaves, /*with_offsets=*/false);
     return std::make_shared<Entry>(now.inputs.spec, now.ambient, now.training, std::move(guard),
                                    std::move(nothing), nullptr, std::vector<Program>(), 0,
-                                   error.msg());
+                                   error.msg(), is_doubtful);
   }
 }
 
 /// Somebody let go of a captured tensor. If the function uses another one now, so must the program.
-void CompiledCore::replace(const std::shared_ptr<Entry>& entry, const Situation& now,
-                           const aot::FlatFunction& function, const MakePrototype& prototype) {
+std::shared_ptr<Entry> CompiledCore::replace(const std::shared_ptr<Entry>& entry,
+                                             const Situation& now,
+                                             const aot::FlatFunction& function,
+                                             const MakePrototype& prototype) {
   std::lock_guard<std::mutex> lock(state_->mutex);
-  if (!entry->is_stale()) {
-    state_->traces.fetch_add(1);
-    if (compiling::fingerprint_of(function, now.inputs.leaves, options_) == entry->fingerprint) {
-      entry->count_owners();
-      return;
-    }
+  if (!entry->is_stale() && does_the_same(*entry, now, function)) {
+    entry->count_owners();
+    return entry;
   }
   state_->remove(entry);
-  state_->add(make_entry(now, function, prototype));
+  std::shared_ptr<Entry> newer = make_entry(now, function, prototype);
+  if (!newer->is_doubtful) state_->add(newer);
+  return newer;
+}
+
+bool CompiledCore::does_the_same(const Entry& entry, const Situation& now,
+                                 const aot::FlatFunction& function) {
+  state_->traces.fetch_add(1);
+  try {
+    return compiling::fingerprint_of(function, now.inputs.leaves, options_) == entry.fingerprint;
+  } catch (const Unsupported&) {
+    return false;
+  }
 }
 
 /// Traces a function once more. If it does something else this time, the newer program counts.
-void CompiledCore::confirm(const std::shared_ptr<Entry>& entry, const Situation& now,
-                           const aot::FlatFunction& function, const MakePrototype& prototype) {
+std::shared_ptr<Entry> CompiledCore::confirm(const std::shared_ptr<Entry>& entry,
+                                             const Situation& now,
+                                             const aot::FlatFunction& function,
+                                             const MakePrototype& prototype) {
   std::lock_guard<std::mutex> lock(state_->mutex);
-  if (entry->unconfirmed.load() <= 0) return;
+  if (entry->unconfirmed.load() <= 0) return find(now);
   std::shared_ptr<Entry> again = make_entry(now, function, prototype);
   if (again->eager_reason.empty() && again->fingerprint == entry->fingerprint) {
     entry->unconfirmed.fetch_sub(1);
-    return;
+    return entry;
   }
   state_->remove(entry);
   if (again->eager_reason.empty() && ++state_->disagreements >= most_disagreements) {
@@ -210,13 +233,14 @@ void CompiledCore::confirm(const std::shared_ptr<Entry>& entry, const Situation&
         "what changes an argument.";
     refuse("[compile] " + again->eager_reason);
   }
-  state_->add(again);
+  if (!again->is_doubtful) state_->add(again);
+  return again;
 }
 
 /// Calls run eagerly, which the user should know; or must not.
 void CompiledCore::refuse(const std::string& reason) const {
   if (options_.fullgraph) throw Unsupported("compile", reason);
-  warn_once(reason + " This call runs eagerly.");
+  warn_eager(reason);
 }
 
 std::vector<at::Tensor> CompiledCore::run(const Entry& entry,

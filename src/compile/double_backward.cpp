@@ -69,9 +69,12 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
     const FlatTree inputs = flatten(arguments);
     // What was saved was computed from the inputs; autograd goes on from there by itself.
     const tracing::IndependentInputs independent;
-    const auto entry = known.core.prepare(inputs, known.gradient,
-                                          [] { return std::make_shared<const bool>(true); });
-    return entry == nullptr ? known.gradient(arguments) : known.core.run(*entry, arguments);
+    const auto prepared = known.core.prepare(inputs, known.gradient,
+                                             [] { return std::make_shared<const bool>(true); });
+    if (prepared.entry != nullptr) return known.core.run(*prepared.entry, arguments);
+    Tensors gradients = known.gradient(arguments);
+    known.core.keep_eager(prepared);
+    return gradients;
   }
 
   /// What the backward saves anyway is not saved again.

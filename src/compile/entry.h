@@ -26,6 +26,8 @@ struct Entry {
   uint64_t fingerprint = 0;
   /// Why calls run eagerly; empty if they do not.
   std::string eager_reason;
+  /// Eager may throw as well, so that nothing is to be remembered.
+  bool is_doubtful = false;
   /// How many further calls are to be traced again.
   std::atomic<int64_t> unconfirmed{0};
   /// For each captured tensor the fewest owners it has been seen with, this entry among them.

@@ -354,6 +354,27 @@ Captured capture_function(const aot::FlatFunction& function, const std::vector<a
   return result;
 }
 
+/// Traces, and says of an error of LibTorch's that it came of a trace.
+template <class Trace>
+auto trace_doubting(const Options& options, Trace&& trace) {
+  try {
+    return trace();
+  } catch (const Error&) {
+    throw;
+  } catch (c10::Error& error) {
+    if (!options.fullgraph) {
+      throw DoubtfulTrace("compile",
+                          "LibTorch complains about the function as it is traced, though "
+                          "not about the function itself: " +
+                              error.msg());
+    }
+    error.add_context(
+        "[compile] thrown while tracing; without Options::fullgraph the call would "
+        "run eagerly");
+    throw;
+  }
+}
+
 /// Traces a function. Where its backward depends on the autocast that backward() is called under,
 /// it is traced once more for none, and what runs under another one is found out then.
 Captured capture_function(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
@@ -361,7 +382,11 @@ Captured capture_function(const aot::FlatFunction& function, const std::vector<a
   check_settings(options.backward_autocast);
   const std::optional<AutocastState> fixed = fixed_autocast(options.backward_autocast);
   const AutocastState now = AutocastState::current();
-  Captured result = capture_function(function, inputs, fixed);
+  const auto trace = [&](const std::optional<AutocastState>& backward_autocast) {
+    return trace_doubting(options,
+                          [&] { return capture_function(function, inputs, backward_autocast); });
+  };
+  Captured result = trace(fixed);
   const std::string cast = result.capture.cast_in_backward;
   const bool depends = !fixed && !cast.empty();
   if (depends && !options.double_backward) {
@@ -371,7 +396,7 @@ Captured capture_function(const aot::FlatFunction& function, const std::vector<a
                           "the backward runs inside autocast, too. Allow Options::double_backward, "
                           "or choose an autocast with Options::backward_autocast.");
   }
-  if (depends) result = capture_function(function, inputs, now.off());
+  if (depends) result = trace(now.off());
   result.plan.backward_autocast = {fixed, result.capture.castable_in_backward, std::nullopt};
   if (!depends) result.plan.backward_autocast.right_for = now;
   return result;
@@ -401,7 +426,8 @@ std::unique_ptr<tracing::KeptTrace> keep_trace(const Captured& captured,
   const runtime::KeeperScope::Pause unkept;
   const runtime::RegionWatch::Pause unwatched;
   const AutocastKeeper autocast;
-  return tracing::KeptTrace::make(function, inputs, capture.graph);
+  return trace_doubting(options,
+                        [&] { return tracing::KeptTrace::make(function, inputs, capture.graph); });
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ahead/detail/compiled_core.h"
+#include "ahead/errors.h"
 #include "runtime/call_plan.h"
 
 namespace ahead::compiling {
@@ -19,7 +20,15 @@ struct Compilation {
   double trace_seconds = 0, compile_seconds = 0;
 };
 
-/// Traces a function and compiles it: the stages in order.
+/// LibTorch complained about a function as it is traced. Whether it would do so about the function
+/// itself, only running it tells.
+class DoubtfulTrace : public Unsupported {
+ public:
+  using Unsupported::Unsupported;
+};
+
+/// Traces a function and compiles it: the stages in order. Without Options::fullgraph, an error of
+/// LibTorch during the trace is a DoubtfulTrace.
 Compilation compile_function(const aot::FlatFunction& function,
                              const std::vector<at::Tensor>& inputs, const Options& options,
                              const detail::Compilers& compilers);

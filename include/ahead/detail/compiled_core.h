@@ -72,6 +72,15 @@ auto watched_module(std::shared_ptr<M>& f) -> std::enable_if_t<
   return f;
 }
 
+/// What is to be done with a call.
+struct Prepared {
+  /// What runs it; null: it must run eagerly.
+  std::shared_ptr<const Entry> entry;
+  /// Of a call whose trace LibTorch complained about: for CompiledCore::keep_eager(), once eager
+  /// has run it. If eager throws, the complaint was about the program and not about the trace.
+  std::shared_ptr<Entry> doubtful = nullptr;
+};
+
 /// A compiled callable without its types: programs, the calls they fit, and counts.
 class AHEAD_API CompiledCore {
  public:
@@ -86,10 +95,12 @@ class AHEAD_API CompiledCore {
   /// Makes the training flags of a module and of all modules in it part of what decides a program.
   void watch(std::shared_ptr<torch::nn::Module> module);
 
-  /// The entry that fits a call, which is compiled if there is none; null if the call must run
-  /// eagerly. `prototype` is called after `function`.
-  std::shared_ptr<const Entry> prepare(const FlatTree& inputs, const aot::FlatFunction& function,
-                                       const MakePrototype& prototype);
+  /// Finds the entry that fits a call, which is compiled if there is none. `prototype` is called
+  /// after `function`.
+  Prepared prepare(const FlatTree& inputs, const aot::FlatFunction& function,
+                   const MakePrototype& prototype);
+  /// Lets further calls like one that ran eagerly do so without a trace, if there was a doubt.
+  void keep_eager(const Prepared& prepared);
   std::vector<at::Tensor> run(const Entry& entry, const std::vector<at::Tensor>& leaves);
 
   CompileStats stats() const;
@@ -104,15 +115,16 @@ class AHEAD_API CompiledCore {
 
   Situation situation(const FlatTree& inputs) const;
   std::shared_ptr<Entry> find(const Situation& situation) const;
-  std::shared_ptr<const Entry> compile(const Situation& situation,
-                                       const aot::FlatFunction& function,
-                                       const MakePrototype& prototype);
+  std::shared_ptr<Entry> compile(const Situation& situation, const aot::FlatFunction& function,
+                                 const MakePrototype& prototype);
   std::shared_ptr<Entry> make_entry(const Situation& situation, const aot::FlatFunction& function,
                                     const MakePrototype& prototype);
-  void confirm(const std::shared_ptr<Entry>& entry, const Situation& situation,
-               const aot::FlatFunction& function, const MakePrototype& prototype);
-  void replace(const std::shared_ptr<Entry>& entry, const Situation& situation,
-               const aot::FlatFunction& function, const MakePrototype& prototype);
+  std::shared_ptr<Entry> confirm(const std::shared_ptr<Entry>& entry, const Situation& situation,
+                                 const aot::FlatFunction& function, const MakePrototype& prototype);
+  std::shared_ptr<Entry> replace(const std::shared_ptr<Entry>& entry, const Situation& situation,
+                                 const aot::FlatFunction& function, const MakePrototype& prototype);
+  bool does_the_same(const Entry& entry, const Situation& situation,
+                     const aot::FlatFunction& function);
   void refuse(const std::string& reason) const;
 
   const Options options_;
