@@ -252,8 +252,11 @@ void compile_training(runtime::CallPlan& plan, Capture& capture,
                       const detail::Compilers& compilers, Stages& stages) {
   const JointGraph joint(capture.graph);
   check_one_tangent(joint, capture);
-  PartitionedGraphs graphs = stages.run(
-      "partition", [&] { return partition(joint, options, compilers.num_params_buffers); });
+  PartitionedGraphs graphs = stages.run("partition", [&] {
+    PartitionedGraphs halves = partition(joint, options, compilers.num_params_buffers);
+    copy_raised_inputs(halves, plan);
+    return halves;
+  });
   plan.first_saved_output =
       static_cast<int32_t>(graphs.forward.outputs().size() - graphs.saved.size());
   if (options.double_backward) {

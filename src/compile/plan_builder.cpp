@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ahead/errors.h"
+#include "ir/layout_copy.h"
 #include "ops/facts.h"
 
 namespace ahead::compiling {
@@ -383,6 +384,24 @@ CallPlan plan_call(const Capture& capture) {
   CallPlan plan = PlanBuilder(capture).build();
   plan.grad_mode_after = capture.grad_mode_after;
   return plan;
+}
+
+void copy_raised_inputs(PartitionedGraphs& graphs, const CallPlan& plan) {
+  Graph& forward = graphs.forward;
+  const size_t first_saved = forward.outputs().size() - graphs.saved.size();
+  for (size_t i = 0; i < graphs.saved.size(); ++i) {
+    SavedValue& saved = graphs.saved[i];
+    const bool is_raised = saved.input >= 0 && std::any_of(plan.writes.begin(), plan.writes.end(),
+                                                           [&](const CallPlan::Write& write) {
+                                                             return write.input == saved.input;
+                                                           });
+    if (!is_raised) continue;
+    Value* input = forward.inputs()[static_cast<size_t>(saved.input)].value;
+    forward.set_output(first_saved + i, add_layout_copy(forward, input));
+    saved.input = saved.output = -1;
+    saved.copied = saved.owned = true;
+    saved.reason = "copied: its shape is changed in place";
+  }
 }
 
 void plan_backward(CallPlan& plan, PartitionedGraphs& graphs) {

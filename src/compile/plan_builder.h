@@ -14,6 +14,10 @@ namespace ahead::compiling {
 /// graph.
 runtime::CallPlan plan_call(const tracing::Capture& capture);
 
+/// Copies saved inputs whose version a call raises without giving them other contents: the next
+/// call would, as it seems, overwrite them.
+void copy_raised_inputs(PartitionedGraphs& graphs, const runtime::CallPlan& plan);
+
 /// Adds to the plan how the backward gets what it needs. Saved values that the caller has anyway
 /// are removed from the forward graph's outputs.
 void plan_backward(runtime::CallPlan& plan, PartitionedGraphs& graphs);

@@ -406,5 +406,31 @@ TEST(CompileRegressions, MaxPool1dIsContiguousWhereNoGradientIsAskedFor) {
   expect_compiled_like_eager(pool, {leaf({2, 4, 5}).transpose(1, 2)});
 }
 
+TEST(CompileRegressions, CapturedTensorThatChangesItsShapeInEveryCallAndIsSaved) {
+  const auto f = [](const at::Tensor& captured) {
+    return [captured](const Tensors& in) -> Tensors {
+      captured.squeeze_();
+      return {in[0] * captured.remainder(3).to(at::kFloat)};
+    };
+  };
+  const at::Tensor numbers = at::arange(4).view({4, 1});
+  for (const Partitioner partitioner : {Partitioner::Default, Partitioner::MinCut}) {
+    const at::Tensor x = leaf({4}), captured = numbers.clone(), twin = numbers.clone();
+    auto eager = f(twin);
+    auto compiled =
+        compile(aot::FlatFunction(f(captured)), {.fullgraph = true, .partitioner = partitioner});
+    Tensors expected, actual;
+    for (int call = 0; call < 3; ++call) {
+      expected.push_back(eager({x})[0]);
+      actual.push_back(compiled(Tensors{x})[0]);
+    }
+    EXPECT_EQ(captured._version(), twin._version());
+    for (int call = 0; call < 3; ++call) {
+      const at::Tensor gradient = torch::autograd::grad({actual[call].sum()}, {x})[0];
+      EXPECT_TRUE(at::equal(gradient, torch::autograd::grad({expected[call].sum()}, {x})[0]));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ahead
