@@ -191,7 +191,7 @@ class PlanBuilder {
 
   Source view(const ResultFacts& facts, Source base) {
     const Chain views = views_between(facts.root, facts.value);
-    if (!views.is_found) return strided_view(facts, base);
+    if (!views.is_found || is_strided(facts)) return strided_view(facts, base);
     const std::vector<const Value*>& chain = views.values;
     if (chain.empty() && views.is_twin) return alias(base, facts);
     if (chain.empty()) return detached(base, facts);
@@ -208,6 +208,11 @@ class PlanBuilder {
       source.result = position(chain[i]->index());
     }
     return source;
+  }
+
+  static bool is_strided(const ResultFacts& facts) {
+    const TensorMeta &from = facts.root->meta, &to = facts.value->meta;
+    return facts.is_strided_view && from.dtype == to.dtype && lies_within(to, from);
   }
 
   /// After a write views are made anew, with or without grad mode, whatever their history is.

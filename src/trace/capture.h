@@ -35,6 +35,8 @@ struct ResultFacts {
   /// Made in inference mode, which the function had switched on.
   bool is_inference = false;
   bool is_no_grad_view = false;  ///< a view that was made without grad mode, or of such a one
+  /// A view whose history is that of its place in memory, since what it views was written to.
+  bool is_strided_view = false;
   /// How often it was written to, if the function made it or what it is a view of.
   uint32_t version = 0;
   /// Equal for results that autograd knows as views of one tensor, or as that tensor.

@@ -101,6 +101,12 @@ void check_same_gradient(const at::Tensor& view, const at::Tensor& real,
                         "place. Return a clone of it.");
 }
 
+/// Whether autograd gave a view its history anew, after a write to what it views.
+bool has_history_of_place(const at::Tensor& view) {
+  return view._version() != 0 && view.requires_grad() && !view.is_leaf() &&
+         view.grad_fn()->name() == "AsStridedBackward0";
+}
+
 bool is_made_without_grad_mode(const at::Tensor& view) {
   const auto* meta = torch::autograd::impl::get_view_autograd_meta(view);
   return meta->get_creation_meta() == torch::autograd::CreationMeta::NO_GRAD_MODE;
@@ -219,6 +225,7 @@ void ResultSorter::describe(size_t i) {
   if (!traced.is_inference()) facts_[i].version = static_cast<uint32_t>(traced._version());
   const bool is_view = !traced.is_inference() && traced.is_view();
   facts_[i].is_no_grad_view = is_view && is_made_without_grad_mode(traced);
+  facts_[i].is_strided_view = is_view && has_history_of_place(traced);
   facts_[i].base_identity = (is_view ? traced._base() : traced).unsafeGetTensorImpl();
   facts_[i].value = value_of(traced);
   facts_[i].root = root_of(traced);

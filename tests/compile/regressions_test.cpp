@@ -432,5 +432,19 @@ TEST(CompileRegressions, CapturedTensorThatChangesItsShapeInEveryCallAndIsSaved)
   }
 }
 
+TEST(CompileRegressions, ViewOfATensorThatWasWrittenToHasTheGradientOfItsPlace) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    const at::Tensor y = at::batch_norm(in[0], in[1], in[2], {}, {}, true, 0.1, 1e-5, false);
+    const at::Tensor view = y.view({1, 5, 1});
+    y.index_put_({at::zeros({1}, at::kLong)}, in[3], /*accumulate=*/true);
+    return {view};
+  };
+  expect_compiled_like_eager(f, {at::randn({5, 1}), leaf({1}), at::randn({}), at::randn({})});
+  auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true});
+  const at::Tensor view =
+      compiled(Tensors{at::randn({5, 1}), leaf({1}), at::randn({}), at::randn({})})[0];
+  EXPECT_EQ(view.grad_fn()->name(), "AsStridedBackward0");
+}
+
 }  // namespace
 }  // namespace ahead
