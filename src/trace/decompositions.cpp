@@ -7,6 +7,7 @@
 #include <ATen/ops/clone.h>
 #include <ATen/ops/ctc_loss.h>
 #include <ATen/ops/max_pool1d.h>
+#include <ATen/ops/prod.h>
 #include <ATen/ops/rrelu.h>
 #include <ATen/ops/rrelu_with_noise.h>
 #include <ATen/ops/scatter.h>
@@ -16,6 +17,7 @@
 #include <unordered_map>
 
 #include "trace/guards.h"
+#include "trace/prod_gradient.h"
 #include "trace/tracer.h"
 
 namespace ahead::tracing {
@@ -87,6 +89,19 @@ Tensor max_pool1d(const Tensor& self, IntArrayRef kernel_size, IntArrayRef strid
   return has_gradient || !self.is_cpu() ? pooled : pooled.contiguous();
 }
 
+Tensor prod(const Tensor& self, std::optional<at::ScalarType> dtype) {
+  const Tensor result = at::prod(self, dtype);
+  follow_prod_gradient(result, std::nullopt);
+  return result;
+}
+
+Tensor prod_over(const Tensor& self, int64_t dim, bool keepdim,
+                 std::optional<at::ScalarType> dtype) {
+  const Tensor result = at::prod(self, dim, keepdim, dtype);
+  follow_prod_gradient(result, ProdDimension{dim, keepdim});
+  return result;
+}
+
 template <class Function>
 c10::KernelFunction kernel(Function function) {
   return c10::KernelFunction::makeFromUnboxedFunction(function);
@@ -101,6 +116,8 @@ const c10::KernelFunction* find_decomposition(const std::string& name) {
       {"rrelu", kernel(TORCH_FN(rrelu))},
       {"rrelu_with_noise", kernel(TORCH_FN(rrelu_with_noise))},
       {"max_pool1d", kernel(TORCH_FN(max_pool1d))},
+      {"prod", kernel(TORCH_FN(prod))},
+      {"prod.dim_int", kernel(TORCH_FN(prod_over))},
       {"lift_fresh_copy", kernel(TORCH_FN(lift_fresh_copy))},
   };
   const auto found = decompositions->find(name);

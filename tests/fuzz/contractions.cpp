@@ -137,9 +137,8 @@ Family reduction_family() {
   f.add(whole, FUZZ_VALUE(at::argmax(t[0].to(at::kFloat))));
   f.add(along(any), FUZZ_VALUE(at::sum(t[0], {n[0]}, n[1])));
   f.add(along_several, FUZZ_VALUE(at::sum(t[0], dims, n[0])));
-  // Eager's gradient of a product depends on where it finds zeros, which a graph cannot ask.
-  f.add(whole, FUZZ_VALUE(at::prod(t[0].detach())));
-  f.add(along(any), FUZZ_VALUE(at::prod(t[0].detach(), n[0], n[1])));
+  f.add(whole, FUZZ_VALUE(at::prod(t[0])));
+  f.add(along(any), FUZZ_VALUE(at::prod(t[0], n[0], n[1])));
   f.add(along_several, FUZZ_VALUE(at::mean(t[0], dims, n[0])));
   f.add(along_several, FUZZ_VALUE(at::amax(t[0], dims, n[0])));
   f.add(along_several, FUZZ_VALUE(at::amin(t[0], dims, n[0])));

@@ -46,21 +46,25 @@ void add_over_dims(SampleTable::Builder builder, Dtypes dtypes, const OverDims& 
   }
 }
 
-/// Samples of a reduction over one dimension.
-void add_over_dim(SampleTable::Builder builder, Dtypes dtypes, const OverDim& f) {
+/// Samples of a reduction over one dimension, without zeros if the domain is Positive.
+void add_over_dim(SampleTable::Builder builder, Dtypes dtypes, const OverDim& f,
+                  Domain domain = Domain::Any) {
   const at::ScalarType first = dtypes.list().front();
   const auto add = [&](const Input& input, int64_t dim, bool keepdim) {
     builder.sample(dims_label({dim}, keepdim, input), {input},
                    [f, dim, keepdim](const at::Tensor& x) { return f(x, dim, keepdim); });
   };
-  const Input plain = tensor(first, 2, 3, 4).distinct();
+  const auto fill = [&](const Input& input) {
+    return domain == Domain::Positive ? input.positive() : input.distinct();
+  };
+  const Input plain = fill(tensor(first, 2, 3, 4));
   for (int64_t dim : {0, 1, 2, -1}) {
     add(plain, dim, false);
     add(plain, dim, true);
   }
   add(plain.permuted(), 1, true);
   add(plain.strided(), 0, false);
-  add(tensor(first, 2, 3, 2, 2).distinct().channels_last(), 1, false);
+  add(fill(tensor(first, 2, 3, 2, 2)).channels_last(), 1, false);
   add(tensor(first), 0, false);
   add(tensor(first, 0, 2), 1, true);
   for (at::ScalarType dtype : dtypes.list()) {
@@ -104,23 +108,16 @@ void add_sums(SampleTable& table) {
   table.op("aten.nanmean").sample("NaN", {f32(4, 5).specials()}, [](auto& x) {
     return at::nanmean(x, {1});
   });
-  const char* const prod_gradient =
-      "eager divides if no element is zero, which is not known while tracing";
-  add_over_dim(table.op("aten.prod").gradient_rounds(prod_gradient), everything,
-               [](auto& x, int64_t dim, bool keep) { return Tensors{at::prod(x, dim, keep)}; });
+  // Beside zeros, eager's gradient of a tensor that is not contiguous lies otherwise.
+  add_over_dim(
+      table.op("aten.prod"), everything,
+      [](auto& x, int64_t dim, bool keep) { return Tensors{at::prod(x, dim, keep)}; },
+      Domain::Positive);
   table.op("aten.prod")
-      .gradient_rounds(prod_gradient)
       .over(
-          unary_inputs(everything, Domain::Positive), [](auto& x) { return at::prod(x); }, "all");
-  table.op("aten.prod")
-      .skip(
-          Check::Gradients,
-          "eager's gradient is 0 wherever two elements are zero, even beside NaN; a graph's is NaN")
+          unary_inputs(everything, Domain::Positive), [](auto& x) { return at::prod(x); }, "all")
       .over(
-          {{f32(4, 5).specials()}, {c64(7).specials()}}, [](auto& x) { return at::prod(x); },
-          "all");
-  table.op("aten.prod")
-      .gradient_rounds(prod_gradient)
+          {{f32(4, 5).specials()}, {c64(7).specials()}}, [](auto& x) { return at::prod(x); }, "all")
       .sample("one zero", {i64(5).permutation()},
               [](auto& x) { return at::prod(x.to(at::kFloat)); })
       .sample("all zeros", {f32(5).filled(0)}, [](auto& x) { return at::prod(x); });
