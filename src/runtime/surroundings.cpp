@@ -1,29 +1,13 @@
 #include "runtime/surroundings.h"
 
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/DefaultDtype.h>
 
 #include <mutex>
 
+#include "base/generators.h"
+
 namespace ahead::runtime {
-namespace {
-
-std::vector<at::Generator> default_generators() {
-  std::vector<at::Generator> generators{at::detail::getDefaultCPUGenerator()};
-  if (!at::globalContext().hasCUDA()) return generators;
-  const auto& cuda = at::detail::getCUDAHooks();
-  for (int8_t i = 0; i < cuda.deviceCount(); ++i) {
-    if (cuda.hasPrimaryContext(i)) {
-      generators.push_back(at::globalContext().defaultGenerator(at::Device(at::kCUDA, i)));
-    }
-  }
-  return generators;
-}
-
-}  // namespace
-
 Surroundings::Surroundings()
     : autocast_(AutocastState::current()), default_dtype_(c10::get_default_dtype_as_scalartype()) {
   for (at::Generator& generator : default_generators()) {

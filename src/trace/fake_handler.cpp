@@ -72,8 +72,8 @@ void FakeHandler::run() {
 
 Node* FakeHandler::record() {
   const bool random = op_.random && ops::draws_random(*op_.op, arguments_);
-  if (random && device_.is_cpu() && tracer_->generators() != nullptr)
-    tracer_->generators()->note_draw(generator_argument());
+  if (random && tracer_->generators() != nullptr)
+    tracer_->generators()->note_draw(generator_argument(), device_);
   Node* node = tracer_->record(*op_.op, std::move(arguments_));
   if (random) node->set(Tag::Random);
   if (op_.effectful || op_.num_returns == 0) node->set(Tag::Effect);

@@ -1,4 +1,6 @@
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <ATen/EmptyTensor.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -67,6 +69,76 @@ TEST(GeneratorWatch, NoticesSeeds) {
         return Tensors{in[0] * at::rand({3})};
       },
       default_generator());
+}
+
+/// Counts as CUDA's generators do.
+struct CountingGenerator final : c10::GeneratorImpl {
+  CountingGenerator()
+      : GeneratorImpl(at::Device(at::kCUDA, 0), c10::DispatchKeySet(c10::DispatchKey::CUDA)) {}
+  void set_current_seed(uint64_t seed) override { at = {seed, 0}; }
+  void set_offset(uint64_t offset) override { at.second = offset; }
+  uint64_t get_offset() const override { return at.second; }
+  uint64_t current_seed() const override { return at.first; }
+  uint64_t seed() override { return at.first; }
+  void set_state(const c10::TensorImpl& state) override {
+    const auto* numbers = state.data_dtype_initialized<int64_t>();
+    at = {numbers[0], numbers[1]};
+  }
+  c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
+    at::Tensor state = at::detail::empty_cpu({2}, at::kLong);
+    state.mutable_data_ptr<int64_t>()[0] = static_cast<int64_t>(at.first);
+    state.mutable_data_ptr<int64_t>()[1] = static_cast<int64_t>(at.second);
+    return state.getIntrusivePtr();
+  }
+  GeneratorImpl* clone_impl() const override { return new CountingGenerator(*this); }
+  CountingGenerator(const CountingGenerator& other) : CountingGenerator() { at = other.at; }
+
+  std::pair<uint64_t, uint64_t> at{7, 40};
+};
+
+TEST(GeneratorWatch, NoticesGeneratorsThatCount) {
+  const at::Generator own = at::make_generator<CountingGenerator>();
+  expect_refused_and_undone([&](const Tensors& in) { return draw_twice(own, in[0], false); }, own);
+  const auto seed_between = [&](const Tensors& in) {
+    at::Generator generator = own;
+    const at::Tensor first = at::rand({3}, generator);
+    generator.set_current_seed(7);
+    return Tensors{first * in[0] * at::rand({3}, generator)};
+  };
+  expect_refused_and_undone(seed_between, own);
+}
+
+TEST(GeneratorWatch, LeavesGeneratorsThatCountAsTheyWere) {
+  const at::Generator own = at::make_generator<CountingGenerator>();
+  const at::Tensor before = own.get_state();
+  trace([&](const Tensors& in) { return Tensors{in[0] + at::rand({3}, own) * at::rand({3}, own)}; },
+        Tensors{torch::ones({3})});
+  EXPECT_TRUE(at::equal(before, own.get_state()));
+}
+
+TEST(GeneratorWatch, NoticesSeedsOfCuda) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "this machine has no CUDA device";
+  const at::Tensor x = torch::ones({3}, at::kCUDA);
+  const at::Generator generator = at::globalContext().defaultGenerator(x.device());
+  const at::Tensor before = generator.get_state();
+  const auto seeds = [](const Tensors& in) {
+    torch::cuda::manual_seed(4);
+    return Tensors{in[0] * at::rand({3}, at::kCUDA)};
+  };
+  EXPECT_THROW(trace(seeds, Tensors{x}), Unsupported);
+  EXPECT_TRUE(at::equal(before, generator.get_state()));
+  const auto goes_back = [&](const Tensors& in) {
+    at::Generator same = generator;
+    const at::Tensor state = same.get_state();
+    const at::Tensor first = at::dropout(in[0], 0.5, true);
+    same.set_state(state);
+    return Tensors{first, at::dropout(in[0], 0.5, true)};
+  };
+  EXPECT_THROW(trace(goes_back, Tensors{x}), Unsupported);
+  EXPECT_TRUE(at::equal(before, generator.get_state()));
+  const auto draws = [](const Tensors& in) { return Tensors{at::dropout(in[0], 0.5, true)}; };
+  trace(draws, Tensors{x});
+  EXPECT_TRUE(at::equal(before, generator.get_state()));
 }
 
 TEST(GeneratorWatch, LeavesGeneratorsAsTheyWere) {

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/MT19937RNGEngine.h>
+
+#include <cstdint>
+
+namespace ahead::tracing {
+
+/// Where in its sequence of numbers a generator stands. Callers hold the generator's mutex.
+class GeneratorPosition {
+ public:
+  /// Where the generator stands now.
+  explicit GeneratorPosition(const at::Generator& generator);
+
+  bool operator==(const GeneratorPosition& other) const;
+  /// Whether drawing from a generator that stands here can lead to the other position.
+  bool leads_to(const GeneratorPosition& other) const;
+  /// Puts a generator back here.
+  void restore(at::Generator generator) const;
+  /// Draws a little from a generator.
+  static void advance(at::Generator generator);
+
+ private:
+  at::mt19937 engine_;  ///< of a generator of the CPU
+  uint64_t seed_ = 0;   ///< and those of the others, which count
+  uint64_t offset_ = 0;
+};
+
+}  // namespace ahead::tracing
