@@ -4,7 +4,6 @@
 #include <c10/util/SmallVector.h>
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "ahead/detail/pool.h"
 #include "ahead/export.h"
 
 namespace c10 {
@@ -344,8 +344,8 @@ class AHEAD_API Graph {
   void unlink(Node* node);
   void swap(Graph& other) noexcept;
 
-  std::deque<Node> storage_;
-  std::deque<Value> values_;
+  detail::Pool<Node> storage_;
+  detail::Pool<Value> values_;
   std::vector<Input> inputs_;
   std::vector<Output> outputs_;
   Node* first_ = nullptr;

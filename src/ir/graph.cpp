@@ -92,7 +92,7 @@ int64_t Graph::find_output(Slot slot) const {
 }
 
 Value* Graph::new_value(TensorMeta meta, Node* producer, size_t index) {
-  Value& value = values_.emplace_back();
+  Value& value = values_.add();
   value.meta = std::move(meta);
   value.producer_ = producer;
   value.index_ = static_cast<uint32_t>(index);
@@ -116,7 +116,7 @@ Node* Graph::add_node(const Operator& op, std::vector<Argument> args, Node* befo
   if (before != nullptr && !is_linked(before)) {
     throw InternalError("ir", op.name() + ": the node it should stand before is not in the graph.");
   }
-  Node* node = &storage_.emplace_back();
+  Node* node = &storage_.add();
   node->op_ = &op;
   node->args_ = std::move(args);
   for (const Argument& arg : node->args_) add_uses(arg, node);

@@ -31,6 +31,7 @@ FakeTensor::FakeTensor(at::Tensor meta, at::Device device, Value* value,
       meta_(std::move(meta)),
       value_(value),
       tracer_(std::move(tracer)),
+      holder_(tracer_->note_holder(value)),
       symbolic_(std::move(symbolic)) {
   device_opt_ = device;
   sizes_and_strides_.set_sizes(meta_.sizes());
@@ -39,6 +40,11 @@ FakeTensor::FakeTensor(at::Tensor meta, at::Device device, Value* value,
   refresh_numel();
   refresh_contiguous();
   if (is_symbolic()) set_sizes_and_strides(symbolic_->sizes, symbolic_->strides, symbolic_->offset);
+}
+
+// Possibly on one of the engine's threads, while the trace looks what is left.
+FakeTensor::~FakeTensor() {
+  holder_.store(nullptr, std::memory_order_release);
 }
 
 c10::intrusive_ptr<c10::TensorImpl> FakeTensor::copy(c10::VariableVersion version,

@@ -4,6 +4,7 @@
 #include <c10/core/TensorImpl.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include <atomic>
 #include <memory>
 
 #include "ahead/graph.h"
@@ -13,6 +14,9 @@ namespace ahead::tracing {
 
 class Tracer;
 
+/// Where a tracer notes what one of its fake tensors holds; null once that is gone.
+using Holder = std::atomic<const Value*>;
+
 /// A tensor without data: it looks like one on the real device, carries a meta tensor from which
 /// shapes are inferred, and knows its value in the graph that its tracer is building.
 class FakeTensor final : public c10::TensorImpl {
@@ -20,6 +24,7 @@ class FakeTensor final : public c10::TensorImpl {
   /// `symbolic`: its layout if that may change from run to run; null: it may not.
   FakeTensor(at::Tensor meta, at::Device device, Value* value, c10::intrusive_ptr<Tracer> tracer,
              std::shared_ptr<const SymbolicLayout> symbolic = nullptr);
+  ~FakeTensor() override;
 
   const at::Tensor& meta() const { return meta_; }
   Value* value() const { return value_; }
@@ -38,6 +43,7 @@ class FakeTensor final : public c10::TensorImpl {
   at::Tensor meta_;
   Value* value_;
   c10::intrusive_ptr<Tracer> tracer_;
+  Holder& holder_;  ///< of the tracer
   std::shared_ptr<const SymbolicLayout> symbolic_;
 };
 

@@ -94,6 +94,7 @@ std::unique_ptr<KeptTrace> KeptTrace::make(const aot::FlatFunction& function,
                                            const std::vector<at::Tensor>& inputs,
                                            const Graph& joint) {
   std::unique_ptr<KeptTrace> kept(new KeptTrace());
+  kept->tracer_->watch_writes();
   try {
     kept->roots_ = Session(*kept->tracer_, /*joint=*/true).begin(function, inputs);
   } catch (const std::exception&) {
@@ -109,6 +110,7 @@ std::unique_ptr<KeptTrace> KeptTrace::make(const aot::FlatFunction& function,
 KeptTrace::~KeptTrace() {
   roots_.clear();
   if (!tracer_->is_closed()) tracer_->close();
+  tracer_->stop_watching();
 }
 
 bool KeptTrace::match(const Graph& joint) {

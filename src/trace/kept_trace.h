@@ -66,14 +66,14 @@ class KeptTrace {
   at::Tensor find_outside(const Value& value) const;
 
  private:
-  KeptTrace() : tracer_(TraceOptions{}) {}
+  KeptTrace() : tracer_(c10::make_intrusive<Tracer>(TraceOptions{})) {}
 
   bool match(const Graph& joint);
   void check_usable() const;
   void add_targets(const std::vector<at::Tensor>& tangents, size_t num_lifted,
                    Derivative& derivative) const;
 
-  TracerOwner tracer_;
+  c10::intrusive_ptr<Tracer> tracer_;
   torch::autograd::edge_list roots_;
   ValueMap values_;
   size_t num_values_ = 0;  ///< once the function had run

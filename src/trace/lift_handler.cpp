@@ -320,7 +320,7 @@ class LiftHandler {
         recover_by_layout(tensor);
         if (viewed_.defined() && !tensor.requires_grad() && tensor.is_alias_of(viewed_))
           tracer_->note_detached(tensor);
-        tracer_->watch(tensor, *op_.op);
+        tracer_->watch(tensor);
       });
     }
   }

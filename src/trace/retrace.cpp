@@ -21,7 +21,7 @@ at::Tensor add_traced_input(Tracer& tracer, Slot slot, TensorMeta meta) {
 
 Graph retrace(const Graph& graph, const aot::FlatFunction& function,
               const std::vector<TensorMeta>& inputs) {
-  const TracerOwner tracer(TraceOptions{});
+  const auto tracer = c10::make_intrusive<Tracer>(TraceOptions{});
   {
     TraceScope scope(*tracer);
     at::NoGradGuard no_grad;

@@ -37,15 +37,16 @@ StatsTable& stats_table() {
   return table;
 }
 
-std::string names_of(const std::vector<const Operator*>& operators) {
+std::string names_of(const std::vector<const Value*>& values) {
   std::string text;
-  for (size_t i = 0; i < operators.size() && i < 3; ++i) {
-    text += (i == 0 ? "" : ", ") + operators[i]->name();
+  for (size_t i = 0; i < values.size() && i < 3; ++i) {
+    const Node* producer = values[i]->producer();
+    text += (i == 0 ? "" : ", ") + (producer == nullptr ? "an argument" : producer->op().name());
   }
-  return operators.size() > 3 ? text + ", …" : text;
+  return values.size() > 3 ? text + ", …" : text;
 }
 
-[[noreturn]] void throw_escaped(const std::vector<const Operator*>& escaped) {
+[[noreturn]] void throw_escaped(const std::vector<const Value*>& escaped) {
   throw Unsupported("trace",
                     names_of(escaped) +
                         ": a traced tensor outlives the trace without being a result (stored in a "
@@ -60,10 +61,10 @@ Result counted_trace(const TraceOptions& options, bool joint,
                      Result (tracing::Session::*run)(const aot::FlatFunction&,
                                                      const std::vector<at::Tensor>&),
                      const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
-                     std::vector<const Operator*>& escaped, const Prepare& prepare = nullptr,
+                     std::vector<const Value*>& escaped, const Prepare& prepare = nullptr,
                      const std::optional<AutocastState>& backward_autocast = {}) {
   const auto start = std::chrono::steady_clock::now();
-  const tracing::TracerOwner tracer(options);
+  const auto tracer = c10::make_intrusive<tracing::Tracer>(options);
   if (prepare) prepare(*tracer);
   Result result = (tracing::Session(*tracer, joint, backward_autocast).*run)(function, inputs);
   escaped = tracer->escaped();
@@ -78,7 +79,7 @@ namespace detail {
 
 Graph trace_flat(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
                  TraceOptions options, bool joint) {
-  std::vector<const Operator*> escaped;
+  std::vector<const Value*> escaped;
   Graph graph =
       counted_trace<Graph>(options, joint, &tracing::Session::run, function, inputs, escaped);
   if (!escaped.empty() && !options.allow_escapes) throw_escaped(escaped);
@@ -93,7 +94,7 @@ Capture capture(const aot::FlatFunction& function, const std::vector<at::Tensor>
                 const std::optional<AutocastState>& backward_autocast) {
   // Even where grad mode is off: the function may switch it on.
   constexpr bool joint = true;
-  std::vector<const Operator*> escaped;
+  std::vector<const Value*> escaped;
   Capture result = counted_trace<Capture>({}, joint, &Session::capture, function, inputs, escaped,
                                           nullptr, backward_autocast);
   if (!escaped.empty()) throw_escaped(escaped);
@@ -102,7 +103,7 @@ Capture capture(const aot::FlatFunction& function, const std::vector<at::Tensor>
 
 Graph trace_symbolic(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
                      const std::vector<std::optional<SymbolicLayout>>& layouts) {
-  std::vector<const Operator*> escaped;
+  std::vector<const Value*> escaped;
   Graph graph = counted_trace<Graph>({}, /*joint=*/false, &Session::run, function, inputs, escaped,
                                      [&](Tracer& tracer) {
                                        if (!layouts.empty()) tracer.let_sizes_change();

@@ -98,27 +98,32 @@ void Tracer::tag_for_checkpoint(Node& node) const {
   node.set(tags[static_cast<size_t>(saving)]);
 }
 
-void Tracer::watch(const at::Tensor& tensor, const Operator& op) {
-  // A weak pointer keeps the memory of a tensor that is gone.
-  if (watched_.size() >= next_sweep_) {
-    std::erase_if(watched_, [](const auto& entry) { return entry.first.use_count() == 0; });
-    next_sweep_ = 2 * watched_.size() + kFirstSweep;
-  }
-  watched_.emplace_back(tensor.getIntrusivePtr(), &op);
-}
-
 /// The engine's threads, one for each device but the CPU, let go of what they ran a little after
 /// they have said that they are done.
-std::vector<const Operator*> Tracer::escaped() const {
+std::vector<const Value*> Tracer::escaped() const {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(500);
-  std::vector<const Operator*> operators;
-  for (const auto& [tensor, op] : watched_) {
-    const auto is_of_thread = [](const auto& held) { return held && !held->device().is_cpu(); };
-    while (is_of_thread(tensor.lock()) && Clock::now() < deadline) std::this_thread::yield();
-    if (tensor.use_count() != 0) operators.push_back(op);
+  std::vector<const Value*> values;
+  for (const Holder& holder : holders_) {
+    const Value* value = holder.load(std::memory_order_acquire);
+    if (value == nullptr) continue;
+    if (!value->meta.device.is_cpu()) {
+      while (holder.load(std::memory_order_acquire) != nullptr && Clock::now() < deadline)
+        std::this_thread::yield();
+      if (holder.load(std::memory_order_acquire) == nullptr) continue;
+    }
+    values.push_back(value);
   }
-  return operators;
+  return values;
+}
+
+void Tracer::add_watched(const at::Tensor& tensor) {
+  // A weak pointer keeps the memory of a tensor that is gone.
+  if (watched_.size() >= next_sweep_) {
+    std::erase_if(watched_, [](const auto& tensor) { return tensor.use_count() == 0; });
+    next_sweep_ = 2 * watched_.size() + kFirstSweep;
+  }
+  watched_.emplace_back(tensor.getIntrusivePtr());
 }
 
 Tracer::WriteCounts Tracer::count_writes() const {
@@ -126,7 +131,7 @@ Tracer::WriteCounts Tracer::count_writes() const {
   const auto add = [&](const c10::intrusive_ptr<c10::TensorImpl>& tensor) {
     counts.emplace_back(tensor, functional_wrapper(at::Tensor(tensor)).mutation_counter());
   };
-  for (const auto& [tensor, op] : watched_) {
+  for (const auto& tensor : watched_) {
     if (auto alive = tensor.lock()) add(alive);
   }
   for (const Lifted& lifted : lifted_) add(lifted.wrapper.getIntrusivePtr());

@@ -4,6 +4,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <atomic>
+#include <deque>
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
@@ -195,11 +196,19 @@ class Tracer : public c10::intrusive_ptr_target {
   /// Autograd nodes with a smaller sequence number were made before the trace began.
   uint64_t first_sequence() const { return first_sequence_; }
 
-  /// Remembers a tensor handed to user code, to see later whether it outlived the trace.
-  void watch(const at::Tensor& tensor, const Operator& op);
-  /// The operators whose results are still alive. To be called when the trace let go of its own.
-  std::vector<const Operator*> escaped() const;
-  /// How often each tensor of the trace that is still alive has been written to.
+  /// Notes a new fake tensor. Where it is noted, it writes null when it goes.
+  Holder& note_holder(const Value* value) { return holders_.emplace_back(value); }
+  /// What the fake tensors hold that are still alive. To be called when the trace let go of its
+  /// own.
+  std::vector<const Value*> escaped() const;
+
+  /// From now on tensors that user code gets are watched, so that their writes can be counted.
+  void watch_writes() { watches_writes_ = true; }
+  /// User code gets this tensor.
+  void watch(const at::Tensor& tensor) {
+    if (watches_writes_) add_watched(tensor);
+  }
+  /// How often each watched tensor that is still alive has been written to.
   using WriteCounts = std::vector<std::pair<c10::weak_intrusive_ptr<c10::TensorImpl>, uint64_t>>;
   WriteCounts count_writes() const;
   /// Whether one of them has been written to since.
@@ -228,6 +237,7 @@ class Tracer : public c10::intrusive_ptr_target {
   const at::Tensor& add_lifted(const at::Tensor& real, Slot slot);
   void link_gradient(Lifted& lifted, bool is_primal);
   void tie_to_relatives(size_t position);
+  void add_watched(const at::Tensor& tensor);
   Lifted* lifted_of(const at::Tensor& traced);
 
   Graph graph_;
@@ -262,25 +272,11 @@ class Tracer : public c10::intrusive_ptr_target {
   };
   std::unordered_map<const c10::TensorImpl*, Constant> constants_;
   std::unordered_map<const c10::TensorImpl*, uint64_t> list_writes_;
-  std::vector<std::pair<c10::weak_intrusive_ptr<c10::TensorImpl>, const Operator*>> watched_;
+  std::deque<Holder> holders_;
+  bool watches_writes_ = false;
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> watched_;
   static constexpr size_t kFirstSweep = 256;
   size_t next_sweep_ = kFirstSweep;  ///< how many entries until those of dead tensors are removed
-};
-
-/// Makes a tracer that is gone with its last tensor.
-class TracerOwner {
- public:
-  explicit TracerOwner(const TraceOptions& options)
-      : tracer_(c10::make_intrusive<Tracer>(options)) {}
-  ~TracerOwner() { tracer_->stop_watching(); }
-  TracerOwner(const TracerOwner&) = delete;
-  TracerOwner& operator=(const TracerOwner&) = delete;
-
-  Tracer& operator*() const { return *tracer_; }
-  Tracer* operator->() const { return tracer_.get(); }
-
- private:
-  c10::intrusive_ptr<Tracer> tracer_;
 };
 
 /// Makes a tracer current, puts the tracing keys into effect, and undoes both at the end.

@@ -99,5 +99,20 @@ TEST(Staleness, EscapedTensorsRunEagerly) {
   EXPECT_THROW(compile(f, {.fullgraph = true})(at::randn({4})), Unsupported);
 }
 
+TEST(Staleness, KeptArgumentsRunEagerly) {
+  at::Tensor last;
+  auto f = [&](const at::Tensor& x) {
+    last = x;
+    return x.sin();
+  };
+  auto compiled = compile(f);
+  for (int call = 0; call < 3; ++call) {
+    const at::Tensor x = at::randn({4});
+    EXPECT_TRUE(at::equal(compiled(x), x.sin()));
+    EXPECT_TRUE(last.is_same(x));
+  }
+  EXPECT_EQ(compiled.stats().eager_calls, 3u);
+}
+
 }  // namespace
 }  // namespace ahead

@@ -87,6 +87,17 @@ TEST(Messages, EscapedTensor) {
   EXPECT_EQ(ahead::trace(leaks, {torch::rand({2})}, options).num_nodes(), 2u);
 }
 
+TEST(Messages, EscapedArgument) {
+  Tensor kept;
+  auto keeps = [&](const Tensors& in) {
+    kept = in[0];
+    return Tensors{in[0] * 2};
+  };
+  const auto message =
+      message_of<ahead::Unsupported>([&] { ahead::trace(keeps, {torch::rand({2})}); });
+  expect_contains(message, "an argument: a traced tensor outlives the trace");
+}
+
 TEST(Messages, MetadataMutationOfAnInput) {
   auto transposes = [](const Tensors& in) {
     Tensor x = in[0];

@@ -1,3 +1,4 @@
+#include <ATen/FunctionalTensorWrapper.h>
 #include <ahead/ahead.h>
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
@@ -47,6 +48,23 @@ TEST_P(Allocation, NoTensorDataWhileTracing) {
   ahead::trace_joint(workload.loss, workload.inputs);
   EXPECT_EQ(allocator.blocks(), 0u) << "the largest has " << allocator.largest() << " bytes";
   EXPECT_EQ(ahead::trace_stats().real_kernel_calls, real_kernels);
+}
+
+/// A trace of many operators must not keep what the function itself no longer has.
+TEST(TracedTensors, WhatTheFunctionLetsGoIsGone) {
+  ahead::trace(
+      [](const std::vector<at::Tensor>& in) {
+        at::NoGradGuard no_grad;
+        at::Tensor x = in[0].sin();
+        const at::Tensor inside = at::functionalization::impl::from_functional_tensor(x);
+        const c10::weak_intrusive_ptr<c10::TensorImpl> watched(inside.getIntrusivePtr());
+        const size_t uses = watched.use_count();
+        x = x.detach().clone();
+        EXPECT_LT(watched.use_count(), uses);
+        EXPECT_EQ(watched.use_count(), 1u);
+        return std::vector<at::Tensor>{x};
+      },
+      {torch::rand({3})});
 }
 
 TEST(AllocationCounter, SeesTensorDataAndLeavesNumbersOut) {
