@@ -6,6 +6,7 @@
 
 #include "ahead/errors.h"
 #include "ir/layout_copy.h"
+#include "ir/tensor_meta.h"
 #include "ops/facts.h"
 
 namespace ahead::compiling {
@@ -193,10 +194,12 @@ class PlanBuilder {
     const Chain views = views_between(facts.root, facts.value);
     if (!views.is_found || is_strided(facts)) return strided_view(facts, base);
     const std::vector<const Value*>& chain = views.values;
-    if (chain.empty() && views.is_twin) return alias(base, facts);
+    const bool is_beyond_detach =
+        views.is_twin && num_detached(facts.value) < num_detached(facts.root);
+    if (chain.empty() && views.is_twin && !is_beyond_detach) return alias(base, facts);
     if (chain.empty()) return detached(base, facts);
     const size_t num_hidden = num_until_last_detach(chain);
-    Source source = base;
+    Source source = is_beyond_detach ? detached(base, facts) : base;
     for (size_t i = 0; i < chain.size(); ++i) {
       const Node& node = *chain[i]->producer();
       const bool no_grad = is_without_grad(facts, &node, i + 1 == chain.size());
@@ -300,7 +303,7 @@ class PlanBuilder {
     static const Operator* const as_strided = Operator::find("aten.as_strided");
     const TensorMeta &from = facts.root->meta, &to = facts.value->meta;
     if (from.dtype != to.dtype || !lies_within(to, from)) throw_not_repeatable(*facts.value);
-    if (num_detached(facts.value) > num_detached(facts.root)) base = detached(base, facts);
+    if (num_detached(facts.value) != num_detached(facts.root)) base = detached(base, facts);
     ViewStep step{&as_strided->handle(),
                   base,
                   {at::IntArrayRef(to.sizes).vec(), at::IntArrayRef(to.strides).vec(),
@@ -402,6 +405,12 @@ void copy_raised_inputs(PartitionedGraphs& graphs, const CallPlan& plan) {
                                                            });
     if (!is_raised) continue;
     Value* input = forward.inputs()[static_cast<size_t>(saved.input)].value;
+    if (fill_of(input->meta) == Fill::Overlaps) {
+      throw Unsupported(
+          "compile", input->meta.str() +
+                         ": the function changes the shape of this tensor in place, several "
+                         "elements of which are the same memory. Use a view of the other shape.");
+    }
     forward.set_output(first_saved + i, add_layout_copy(forward, input));
     saved.input = saved.output = -1;
     saved.copied = saved.owned = true;

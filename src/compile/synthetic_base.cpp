@@ -4,11 +4,13 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "ahead/errors.h"
 #include "base/libtorch.h"
 #include "base/overlap.h"
 #include "runtime/base_of.h"
+#include "trace/origin.h"
 
 namespace ahead::compiling {
 namespace {
@@ -63,6 +65,12 @@ struct Member {
   torch::autograd::CreationMeta creation;
 };
 
+/// A view among the arguments, and another argument that it was made of outside.
+struct Origin {
+  size_t depth;  ///< of the view's history
+  int32_t view, origin;
+};
+
 torch::autograd::CreationMeta creation_of(const at::Tensor& tensor) {
   const auto* view =
       tensor.is_inference() ? nullptr : torch::autograd::impl::get_view_autograd_meta(tensor);
@@ -76,6 +84,25 @@ int32_t first_same(const Tensors& args, const std::vector<int32_t>& group, size_
     if (args[static_cast<size_t>(earlier)].is_same(args[index])) return earlier;
   }
   return -1;
+}
+
+/// Nothing if the view was made of the base itself.
+std::optional<Origin> find_origin(const Tensors& args, const std::vector<int32_t>& group,
+                                  int32_t view, const at::Tensor& base) {
+  const at::Tensor& tensor = args[static_cast<size_t>(view)];
+  if (tensor.is_leaf()) return std::nullopt;
+  Origin found{0, view, -1};
+  const torch::autograd::Node* node = tensor.grad_fn().get();
+  for (; node->next_edges().size() == 1 && node->next_edge(0).is_valid(); ++found.depth) {
+    node = node->next_edge(0).function.get();
+    if (!base.is_leaf() && base.grad_fn().get() == node) break;
+    for (const int32_t other : group) {
+      const at::Tensor& origin = args[static_cast<size_t>(other)];
+      const bool is_origin = !origin.is_leaf() && origin.grad_fn().get() == node;
+      if (is_origin && found.origin < 0) found.origin = other;
+    }
+  }
+  return found.origin < 0 ? std::nullopt : std::optional<Origin>(found);
 }
 
 /// LibTorch's wording, so that people can search for it.
@@ -92,6 +119,8 @@ int32_t first_same(const Tensors& args, const std::vector<int32_t>& group, size_
 /// What a call of the merged function leaves behind.
 struct MergedArguments::State {
   std::vector<Member> members;
+  /// The less deep ones first: LibTorch changes no edges of nodes that others lead to.
+  std::vector<Origin> origins;
   size_t num_bases = 0;
   size_t num_arguments = 0;
   std::vector<int32_t> others;
@@ -115,6 +144,7 @@ struct MergedArguments::State {
                                                        ? view_of_base(member, inputs, args)
                                                        : args[static_cast<size_t>(member.same_as)];
     }
+    for (const Origin& tie : origins) note_origin(tie, args);
     const Tensors given = args;
     Tensors results = function(args);
     note_members(given, inputs);
@@ -123,6 +153,12 @@ struct MergedArguments::State {
   }
 
  private:
+  static void note_origin(const Origin& tie, const Tensors& args) {
+    const at::Tensor& view = args[static_cast<size_t>(tie.view)];
+    const at::Tensor& origin = args[static_cast<size_t>(tie.origin)];
+    if (view.grad_fn() && origin.grad_fn()) tracing::note_origin(view, origin);
+  }
+
   static at::Tensor strided_view(const Member& member, const at::Tensor& base) {
     return at::as_strided(base, member.meta.sizes, member.meta.strides, member.meta.offset);
   }
@@ -236,6 +272,9 @@ MergedArguments::MergedArguments(const aot::FlatFunction& function, const Tensor
                                  any_tracked && share_version_counter(args[index], tensor),
                                  first_same(args, base.arguments, index),
                                  args[index].is_same(tensor), creation_of(args[index])});
+      if (!base.tracked[i] || state_->members.back().same_as >= 0) continue;
+      if (auto origin = find_origin(args, base.arguments, base.arguments[i], tensor))
+        state_->origins.push_back(*origin);
     }
     inputs_.push_back(tensor);
     bases_.push_back(std::move(base));
@@ -245,6 +284,8 @@ MergedArguments::MergedArguments(const aot::FlatFunction& function, const Tensor
     others_.push_back(static_cast<int32_t>(i));
     inputs_.push_back(args[i]);
   }
+  std::sort(state_->origins.begin(), state_->origins.end(),
+            [](const Origin& a, const Origin& b) { return a.depth < b.depth; });
   state_->num_bases = bases_.size();
   state_->num_arguments = args.size();
   state_->others = others_;

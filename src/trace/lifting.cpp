@@ -15,6 +15,7 @@
 #include "trace/functional.h"
 #include "trace/guards.h"
 #include "trace/independent_inputs.h"
+#include "trace/origin.h"
 #include "trace/retrace.h"
 #include "trace/tracer.h"
 
@@ -29,7 +30,7 @@ thread_local int num_independent = 0;
 struct Boundary final : torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     for (size_t i = 1; i < next_edges().size(); ++i) {
-      if (task_should_compute_output(i)) throw_for_other_argument();
+      if (task_should_compute_output(i)) throw_for_origin();
     }
     gradients.resize(next_edges().size());
     const auto* wanted = torch::autograd::get_current_graph_task_exec_info();
@@ -38,12 +39,6 @@ struct Boundary final : torch::autograd::Node {
         "trace",
         "backward(): it reaches an argument or captured tensor that is not a leaf, and would go on "
         "outside the traced function. Detach that tensor, or call backward() outside.");
-  }
-  [[noreturn]] static void throw_for_other_argument() {
-    throw Unsupported("trace",
-                      "grad(): the function differentiates by a tensor from outside that another "
-                      "one was computed from outside, by which its gradient would go. Detach the "
-                      "other one, or compute it inside the function.");
   }
   std::string name() const override { return "ahead::Boundary"; }
 

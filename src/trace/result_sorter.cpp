@@ -103,8 +103,10 @@ void check_same_gradient(const at::Tensor& view, const at::Tensor& real,
 
 /// Whether autograd gave a view its history anew, after a write to what it views.
 bool has_history_of_place(const at::Tensor& view) {
-  return view._version() != 0 && view.requires_grad() && !view.is_leaf() &&
-         view.grad_fn()->name() == "AsStridedBackward0";
+  if (view._version() == 0 || view.is_leaf()) return false;
+  const NodePtr made_by = view.grad_fn();
+  return made_by->name() == "AsStridedBackward0" &&
+         made_by->next_edge(0) == torch::autograd::impl::gradient_edge(at::Tensor(view._base()));
 }
 
 bool is_made_without_grad_mode(const at::Tensor& view) {
@@ -243,22 +245,25 @@ void ResultSorter::sort_group(const std::vector<size_t>& group) {
   }
 }
 
-/// Several results share memory. One of them may be all of it.
+/// Several results share memory. One of them may be all of it: the one that the others are made of,
+/// or else one that autograd knows as the base of another.
 bool ResultSorter::find_base_among(const std::vector<size_t>& group) {
-  for (size_t base : group) {
-    if (is_memory(base) || traced_[base].is_view()) continue;
-    const bool is_viewed = std::any_of(group.begin(), group.end(), [&](size_t i) {
-      return traced_[i].is_view() && traced_[i]._base().is_same(traced_[base]);
-    });
-    if (facts_[base].value != facts_[base].root && !is_viewed) continue;
-    for (size_t i : group) {
-      if (i == base) continue;
-      facts_[i].root = facts_[base].value;
-      make_view(i, Kind::ViewOfResult, static_cast<int32_t>(base), traced_[base]);
-    }
-    return true;
+  const auto is_whole = [&](size_t i) { return !is_memory(i) && !traced_[i].is_view(); };
+  const auto is_root = [&](size_t i) { return is_whole(i) && facts_[i].value == facts_[i].root; };
+  const auto is_viewed = [&](size_t base) {
+    return is_whole(base) && std::any_of(group.begin(), group.end(), [&](size_t i) {
+             return traced_[i].is_view() && traced_[i]._base().is_same(traced_[base]);
+           });
+  };
+  auto base = std::find_if(group.begin(), group.end(), is_root);
+  if (base == group.end()) base = std::find_if(group.begin(), group.end(), is_viewed);
+  if (base == group.end()) return false;
+  for (size_t i : group) {
+    if (i == *base) continue;
+    facts_[i].root = facts_[*base].value;
+    make_view(i, Kind::ViewOfResult, static_cast<int32_t>(*base), traced_[*base]);
   }
-  return false;
+  return true;
 }
 
 int32_t ResultSorter::add_base(const std::vector<size_t>& group, Value* root) {

@@ -446,5 +446,64 @@ TEST(CompileRegressions, ViewOfATensorThatWasWrittenToHasTheGradientOfItsPlace) 
   EXPECT_EQ(view.grad_fn()->name(), "AsStridedBackward0");
 }
 
+TEST(CompileRegressions, ExpandedArgumentThatChangesItsShapeAndIsSavedRunsEagerly) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    in[0].squeeze_();
+    return {in[0] * in[1]};
+  };
+  const auto make_inputs = [] {
+    const at::Tensor x = leaf({2});
+    return CallInputs{{at::randn({1, 1, 1}).expand({2, 1, 1}), x}, {x}};
+  };
+  auto compiled = compile(aot::FlatFunction(f));
+  const CallInputs inputs = make_inputs();
+  const at::Tensor twin = inputs.passed[0].clone();
+  EXPECT_TRUE(at::equal(compiled(inputs.passed)[0], twin.squeeze() * inputs.passed[1]));
+  EXPECT_EQ(compiled.stats().eager_calls, 1u);
+  EXPECT_THROW(compile(aot::FlatFunction(f), {.fullgraph = true})(make_inputs().passed),
+               Unsupported);
+}
+
+TEST(CompileRegressions, StridedViewOfAViewThatWasWrittenToKeepsItsOwnHistory) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    in[0].mul_(2);
+    return {in[1].as_strided({1}, {2}, 1)};
+  };
+  const auto make_inputs = [] {
+    const at::Tensor x = leaf({2}), view = x.mul(3)[0];
+    return CallInputs{{view, view.view({1})}, {x}};
+  };
+  expect_compiled_like_eager(f, make_inputs);
+}
+
+TEST(CompileRegressions, OriginOfADetachedResultIsNoViewOfIt) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    const at::Tensor origin = at::count_nonzero(in[0], at::IntArrayRef{-1});
+    const at::Tensor detached = origin.detach();
+    return {detached, detached.narrow(0, 0, 1), origin};
+  };
+  expect_compiled_like_eager(f, {at::randn({3, 2})});
+  const auto with_view_of_origin = [](const Tensors& in) -> Tensors {
+    const at::Tensor origin = in[0] * 2, detached = origin.detach();
+    return {detached, detached.narrow(0, 0, 1), origin.diagonal()};
+  };
+  expect_compiled_like_eager(with_view_of_origin, {at::randn({3, 2})});
+}
+
+TEST(CompileRegressions, GradientByAnArgumentOfWhichAnotherIsAViewIsRefused) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    in[2].mul_(3);
+    const at::Tensor gradient =
+        torch::autograd::grad({in[1].sum()}, {in[0]}, {}, /*retain_graph=*/true,
+                              /*create_graph=*/true, /*allow_unused=*/true)[0];
+    return {gradient.defined() ? gradient : at::zeros_like(in[0])};
+  };
+  const at::Tensor x = leaf({4}), view = x.mul(2).narrow(0, 1, 2), memory = at::randn({3});
+  const Tensors arguments{view, view.view({2, 1}), memory, memory.narrow(0, 0, 2)};
+  auto compiled = compile(aot::FlatFunction(f));
+  EXPECT_TRUE(at::equal(compiled(arguments)[0], at::ones({2})));
+  EXPECT_EQ(compiled.stats().eager_calls, 1u);
+}
+
 }  // namespace
 }  // namespace ahead
