@@ -73,6 +73,7 @@ class PlanBuilder {
       plan_.results.push_back(result(facts, position(static_cast<int64_t>(plan_.results.size()))));
       if (facts.is_inference) add_inference_output(facts, plan_.results.back().source);
     }
+    plan_.differentiates = capture_.differentiates;
     return std::move(plan_);
   }
 

@@ -190,6 +190,8 @@ struct CallPlan {
   /// Grad mode as the function leaves it, where it changes it.
   std::optional<bool> grad_mode_after;
 
+  /// The function takes gradients itself: which inputs were computed from which must stay the same.
+  bool differentiates = false;
   /// The backward owns what was saved, where it runs for the last time.
   bool donates_saved = true;
   /// Saved tensors reach the backward in the layout that it was compiled for, whatever the

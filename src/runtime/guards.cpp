@@ -3,9 +3,13 @@
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/DefaultDtype.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
 
 #include "base/overlap.h"
 #include "runtime/base_of.h"
+#include "trace/ancestry.h"
 
 namespace ahead::runtime {
 namespace {
@@ -136,6 +140,34 @@ CallGuard::CallGuard(const CallPlan& plan, const std::vector<at::Tensor>& args, 
   for (const CallPlan::NewGrad& grad : plan.new_grads) {
     had_grad_.push_back(input_of(plan, args, static_cast<size_t>(grad.input)).grad().defined());
   }
+  if (plan.differentiates) descents_ = find_descents(plan, args);
+}
+
+CallGuard::Descents CallGuard::find_descents(const CallPlan& plan,
+                                             const std::vector<at::Tensor>& args) {
+  std::vector<at::Tensor> tensors = args;
+  for (size_t i = 0; i < plan.inputs.size(); ++i) {
+    if (is_guarded_apart(plan.inputs[i])) tensors.push_back(input_of(plan, args, i));
+  }
+  const auto is_computed = [](const at::Tensor& tensor) {
+    return tensor.defined() && !tensor.is_leaf();
+  };
+  Descents descents;
+  if (std::none_of(tensors.begin(), tensors.end(), is_computed)) return descents;
+  namespace impl = torch::autograd::impl;
+  tracing::Ancestry ancestry;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].defined() || !tensors[i].requires_grad()) continue;
+    const torch::autograd::Edge edge =
+        is_computed(tensors[i])
+            ? impl::gradient_edge(tensors[i])
+            : torch::autograd::Edge(impl::try_get_grad_accumulator(tensors[i]), 0);
+    if (!edge.is_valid()) continue;
+    const auto relatives = ancestry.add(i, edge, is_computed(tensors[i]));
+    for (size_t ancestor : relatives.ancestors) descents.emplace_back(i, ancestor);
+    for (size_t descendant : relatives.descendants) descents.emplace_back(descendant, i);
+  }
+  return descents;
 }
 
 bool CallGuard::same_identities(const std::vector<at::Tensor>& args) const {
@@ -206,7 +238,8 @@ bool CallGuard::holds(const CallPlan& plan, const std::vector<at::Tensor>& args)
   }
   return (args.size() < 2 || same_identities(args)) &&
          (plan.bases.empty() || have_same_bases(plan, args)) &&
-         (plan.writes.empty() || is_written_alone(plan, args));
+         (plan.writes.empty() || is_written_alone(plan, args)) &&
+         (!plan.differentiates || find_descents(plan, args) == descents_);
 }
 
 std::string CallGuard::reason(const CallPlan& plan, const std::vector<at::Tensor>& args) const {
@@ -228,6 +261,8 @@ std::string CallGuard::reason(const CallPlan& plan, const std::vector<at::Tensor
   if (!have_same_bases(plan, args)) return "arguments share memory in another way";
   if (!is_written_alone(plan, args))
     return "a tensor that is written to shares memory with another one";
+  if (plan.differentiates && find_descents(plan, args) != descents_)
+    return "the function takes gradients, and other tensors were computed from each other outside";
   return holds(plan, args) ? "" : "a gradient is defined now that was not, or the other way round";
 }
 

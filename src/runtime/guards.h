@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ahead/graph.h"
@@ -63,6 +64,9 @@ class CallGuard {
   static bool are_known(const CallPlan& plan, const std::vector<at::Tensor>& args);
   bool is_written_alone(const CallPlan& plan, const std::vector<at::Tensor>& args) const;
   bool have_same_bases(const CallPlan& plan, const std::vector<at::Tensor>& args) const;
+  /// Pairs of inputs, the first of which was computed from the second.
+  using Descents = std::vector<std::pair<size_t, size_t>>;
+  static Descents find_descents(const CallPlan& plan, const std::vector<at::Tensor>& args);
 
   std::vector<TensorGuard> arguments_;
   /// For each argument the first that is the same tensor.
@@ -72,6 +76,7 @@ class CallGuard {
   std::vector<TensorGuard> bases_;
   /// For each new `.grad`: whether there was one before.
   std::vector<bool> had_grad_;
+  Descents descents_;  ///< if the function takes gradients
 };
 
 }  // namespace ahead::runtime

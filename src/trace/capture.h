@@ -87,6 +87,9 @@ struct Capture {
   /// calling the graph's operators gives another history than the function has; empty if there is
   /// none.
   std::string hidden_write;
+  /// The function itself takes gradients. They depend on which tensors from outside were computed
+  /// from which.
+  bool differentiates = false;
   /// For each autograd node, by Node::sequence, the tangents in order that its gradient comes from.
   /// Empty if there is one tangent only.
   std::unordered_map<int64_t, std::vector<bool>> reaching_tangents;

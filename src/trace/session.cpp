@@ -141,6 +141,7 @@ Graph Session::run(const aot::FlatFunction& function, const std::vector<at::Tens
     add_accumulated_grads();
     note_grads();
     if (const Operator* op = tracer_.hidden_write()) capture_.hidden_write = op->name();
+    capture_.differentiates = tracer_.differentiates();
   }
   differentiable_.clear();
   restore_grads();

@@ -37,13 +37,16 @@ StatsTable& stats_table() {
   return table;
 }
 
+/// Arguments are only named where nothing else is left: what was computed from them keeps them.
 std::string names_of(const std::vector<const Value*>& values) {
   std::string text;
-  for (size_t i = 0; i < values.size() && i < 3; ++i) {
-    const Node* producer = values[i]->producer();
-    text += (i == 0 ? "" : ", ") + (producer == nullptr ? "an argument" : producer->op().name());
+  size_t count = 0;
+  for (const Value* value : values) {
+    if (value->producer() == nullptr) continue;
+    if (++count > 3) return text + ", …";
+    text += (count == 1 ? "" : ", ") + value->producer()->op().name();
   }
-  return values.size() > 3 ? text + ", …" : text;
+  return count == 0 ? "an argument" : text;
 }
 
 [[noreturn]] void throw_escaped(const std::vector<const Value*>& escaped) {

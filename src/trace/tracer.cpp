@@ -71,7 +71,9 @@ Node* Tracer::record(const Operator& op, std::vector<Argument> args) {
   if (autocast_) node->set(Tag::Autocast);
   // An operator that switches grad mode off inside may do so to write to a differentiable tensor.
   const bool is_inside = node->has(Tag::NoGrad) && grad_mode_ && phase_ == Phase::Forward;
-  if (is_inside && torch::autograd::get_current_node() == nullptr) hidden_write_ = &op;
+  const bool in_engine = torch::autograd::get_current_node() != nullptr;
+  if (is_inside && !in_engine) hidden_write_ = &op;
+  if (phase_ == Phase::Forward && in_engine) differentiates_ = true;
   if (phase_ == Phase::Forward && !checkpoints_.empty()) tag_for_checkpoint(*node);
   // An operator's autograd node is made before the operator runs below autograd.
   uint64_t sequence = at::sequence_number::peek() - 1;

@@ -151,6 +151,9 @@ class Tracer : public c10::intrusive_ptr_target {
   /// One of these operators; null if there is none.
   const Operator* castable_in_backward() const { return castable_in_backward_; }
 
+  /// Whether the function itself ran the autograd engine over a part of the trace.
+  bool differentiates() const { return differentiates_; }
+
   /// Functionalisation is about to call the twin of this in-place operator.
   void announce_in_place(const Operator* op) { announced_in_place_ = op; }
   /// The operator announced last, once; null if there is none.
@@ -261,6 +264,7 @@ class Tracer : public c10::intrusive_ptr_target {
   std::unordered_set<const c10::StorageImpl*> detached_storages_;
   std::unordered_map<const c10::StorageImpl*, const Operator*> fragile_storages_;
   const Operator* hidden_write_ = nullptr;
+  bool differentiates_ = false;
   const Operator* watched_op_ = nullptr;
   std::optional<at::ScalarType> uncast_;
   const Operator* cast_in_backward_ = nullptr;

@@ -99,6 +99,24 @@ TEST(Staleness, EscapedTensorsRunEagerly) {
   EXPECT_THROW(compile(f, {.fullgraph = true})(at::randn({4})), Unsupported);
 }
 
+/// Gradients taken inside depend on what the arguments were computed from outside.
+TEST(Staleness, ArgumentsComputedFromEachOtherInLaterCalls) {
+  auto f = [](const at::Tensor& x, const at::Tensor& y) {
+    return torch::autograd::grad({(x * y).sum()}, {x}, {}, /*retain_graph=*/true,
+                                 /*create_graph=*/true)[0];
+  };
+  for (const bool is_leaf : {false, true}) {
+    auto compiled = compile(f);
+    for (int call = 0; call < 6; ++call) {
+      const at::Tensor leaf = at::randn({3}).set_requires_grad(true);
+      const at::Tensor x = is_leaf ? leaf : leaf * 2;
+      const at::Tensor y = call < 4 ? at::randn({3}).set_requires_grad(true) * 3 : x * 3;
+      EXPECT_TRUE(at::equal(compiled(x, y), f(x, y))) << "call " << call;
+    }
+    EXPECT_EQ(compiled.stats().eager_calls, 2u);
+  }
+}
+
 TEST(Staleness, KeptArgumentsRunEagerly) {
   at::Tensor last;
   auto f = [&](const at::Tensor& x) {
