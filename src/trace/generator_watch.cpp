@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <mutex>
 
 #include "ahead/errors.h"
@@ -13,6 +14,16 @@ namespace ahead::tracing {
 namespace {
 
 std::atomic<uint64_t> restored_count{0};
+
+/// Whether a tensor is a state that the generator has or, if it is one of the CPU, has had since it
+/// was seeded: these begin with the seed and are too long to be anything else.
+bool is_state_of(const at::Generator& generator, const at::Tensor& tensor) {
+  const at::Tensor state = generator.get_state();
+  if (state.numel() != tensor.numel()) return false;
+  const bool is_long = generator.device().is_cpu();
+  const size_t size = is_long ? sizeof(uint64_t) : state.nbytes();
+  return std::memcmp(state.const_data_ptr(), tensor.const_data_ptr(), size) == 0;
+}
 
 }  // namespace
 
@@ -88,6 +99,21 @@ void GeneratorWatch::check() const {
     at::Generator generator = watched.generator;
     const std::lock_guard<std::mutex> lock(generator.mutex());
     check(watched);
+  }
+}
+
+void GeneratorWatch::refuse_state(const at::Tensor& tensor) const {
+  if (tensor.scalar_type() != at::kByte || tensor.dim() != 1 || !tensor.is_cpu() ||
+      !tensor.is_contiguous() || tensor.numel() == 0) {
+    return;
+  }
+  for (const Watched& watched : watched_) {
+    at::Generator generator = watched.generator;
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    if (!is_state_of(generator, tensor)) continue;
+    throw Unsupported("trace",
+                      "get_state: the function uses the state of a generator of random numbers, "
+                      "which is another one in every call. Read it outside.");
   }
 }
 

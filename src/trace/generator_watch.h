@@ -30,6 +30,9 @@ class GeneratorWatch {
   void note_draw(const at::Generator& generator, at::Device device);
   /// Throws Unsupported if a generator was set since the last draw.
   void check() const;
+  /// Throws Unsupported if a tensor from outside is the state of a watched generator, which will be
+  /// another one in the next call.
+  void refuse_state(const at::Tensor& tensor) const;
   /// Says that a generator is given back a state on purpose, for the watches of other threads.
   static void note_restored();
 

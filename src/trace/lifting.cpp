@@ -147,6 +147,7 @@ bool IndependentInputs::is_active() {
 const at::Tensor& Tracer::lift(const at::Tensor& real) {
   auto known = lifted_index_.find(real.unsafeGetTensorImpl());
   if (known == lifted_index_.end()) {
+    if (generators_ != nullptr) generators_->refuse_state(real);
     return add_lifted(real, {Slot::Kind::Captured, num_captured_++});
   }
   lifted_[known->second].is_reached = true;

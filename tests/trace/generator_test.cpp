@@ -141,6 +141,22 @@ TEST(GeneratorWatch, NoticesSeedsOfCuda) {
   EXPECT_TRUE(at::equal(before, generator.get_state()));
 }
 
+TEST(GeneratorWatch, NoticesAStateThatIsReturned) {
+  const auto reads = [](const Tensors& in) {
+    const at::Tensor state = default_generator().get_state();
+    return Tensors{in[0] * at::rand({3}), state};
+  };
+  expect_refused_and_undone(reads, default_generator());
+  auto compiled = compile(reads, {.confirm = 0});
+  for (int call = 0; call < 3; ++call) {
+    torch::manual_seed(call);
+    const Tensors eager = reads({torch::ones({3})});
+    torch::manual_seed(call);
+    const Tensors actual = compiled(Tensors{torch::ones({3})});
+    for (size_t i = 0; i < eager.size(); ++i) EXPECT_TRUE(at::equal(eager[i], actual[i]));
+  }
+}
+
 TEST(GeneratorWatch, LeavesGeneratorsAsTheyWere) {
   torch::manual_seed(3);
   at::randn({5});  // leaves a normal number behind for the next draw
