@@ -118,6 +118,7 @@ TEST(GeneratorWatch, LeavesGeneratorsThatCountAsTheyWere) {
 
 TEST(GeneratorWatch, NoticesSeedsOfCuda) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "this machine has no CUDA device";
+  torch::cuda::manual_seed(3);  // a seed that is set again goes unnoticed
   const at::Tensor x = torch::ones({3}, at::kCUDA);
   const at::Generator generator = at::globalContext().defaultGenerator(x.device());
   const at::Tensor before = generator.get_state();
