@@ -1,5 +1,6 @@
 #include "trace/handlers.h"
 
+#include <ATen/FunctionalStorageImpl.h>
 #include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/ops/copy.h>
@@ -25,6 +26,15 @@ namespace ahead::tracing {
 namespace {
 
 namespace functional = at::functionalization::impl;
+
+at::functionalization::FunctionalStorageImpl* memory_of(const at::Tensor& traced) {
+  return static_cast<at::functionalization::FunctionalStorageImpl*>(
+      traced.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+}
+
+bool is_symbolic(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+}
 
 /// The topmost handler: it sees every operator that user code calls while tracing, with all keys
 /// still to come. Tensors from outside the trace are replaced by what stands for them inside.
@@ -55,6 +65,7 @@ class LiftHandler {
     const bool may_cast = op_.is_autocast_cpu || op_.is_autocast_cuda;
     if (may_cast && tracer_->phase() == Phase::Backward) watch_casts();
     if (!op_.is_in_formula || !follow_eager_formula(op_, *tracer_, stack_)) call();
+    if (op_.addresses_storage) check_stays_inside();
     find_cast_results();
     tracer_->stop_watching_casts();
     restore_layouts();
@@ -123,6 +134,24 @@ class LiftHandler {
     if (!self.isTensor() || !is_traced(self.toTensor())) return;
     tracer_->address_storage(self.toTensor());
     functional::sync(self.toTensor());
+  }
+
+  /// Nothing was ever written behind the end of what the function computed.
+  void check_stays_inside() const {
+    const c10::IValue& result = stack_.back();
+    if (!result.isTensor() || !is_traced(result.toTensor())) return;
+    const at::Tensor& view = result.toTensor();
+    auto* memory = memory_of(view);
+    const at::Tensor whole = memory->base();
+    if (is_symbolic(view) || is_symbolic(whole) || view.scalar_type() != whole.scalar_type() ||
+        end_of(view) <= end_of(whole))
+      return;
+    for (const Lifted& lifted : tracer_->lifted()) {
+      if (lifted.memory._unsafe_get_target() == memory) return;
+    }
+    throw Unsupported("trace", op_.op->name() +
+                                   ": it reads memory behind the end of a tensor that the function "
+                                   "computed, which holds no result. Stay inside the tensor.");
   }
 
   void note_fragile_view() {

@@ -343,6 +343,19 @@ TEST(TraceRegressions, RefusesToReshapeWhatIsAddressed) {
   EXPECT_THROW(ahead::trace(function, {at::zeros({2})}), ahead::Unsupported);
 }
 
+TEST(TraceRegressions, RefusesToReadBehindTheEndOfWhatWasComputed) {
+  const auto behind = [](const Tensors& in) -> Tensors {
+    return {at::mse_loss(in[0], in[1]).as_strided({1}, {2}, 1)};
+  };
+  const Tensor x = at::randn({1, 2}), y = at::randn({1, 2});
+  EXPECT_THROW(ahead::trace(behind, {x, y}), ahead::Unsupported);
+  const auto inside = [](const Tensors& in) -> Tensors {
+    return {in[0].mul(2).narrow(1, 0, 1).as_strided({1}, {1}, 1)};
+  };
+  const Tensor read = ahead::interpret(ahead::trace(inside, {x}), {x})[0];
+  EXPECT_TRUE(at::equal(read, inside({x})[0]));
+}
+
 TEST(TraceRegressions, OperatorRegisteredWhereAnotherWas) {
   const auto recorded = [](const char* schema, const char* name, auto kernel, auto call) {
     torch::Library library(torch::Library::DEF, "ahead_reuse", std::nullopt, __FILE__, __LINE__);
