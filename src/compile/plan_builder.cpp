@@ -203,7 +203,9 @@ class PlanBuilder {
     Source source = is_beyond_detach ? detached(base, facts) : base;
     for (size_t i = 0; i < chain.size(); ++i) {
       const Node& node = *chain[i]->producer();
-      const bool no_grad = is_without_grad(facts, &node, i + 1 == chain.size());
+      const bool no_grad = facts.history_length != 0
+                               ? i + facts.history_length < chain.size()
+                               : is_without_grad(facts, &node, i + 1 == chain.size());
       if (i < num_hidden && facts.version != 0) {
         source = shared_step(make_step(node, source, /*no_grad=*/true), facts.base_identity);
       } else {

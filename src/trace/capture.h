@@ -37,6 +37,9 @@ struct ResultFacts {
   bool is_no_grad_view = false;  ///< a view that was made without grad mode, or of such a one
   /// A view whose history is that of its place in memory, since what it views was written to.
   bool is_strided_view = false;
+  /// Of a view whose history ends before what it views, since views on the way were made without
+  /// grad mode: how many of the last ones were made with it. Else 0.
+  uint32_t history_length = 0;
   /// How often it was written to, if the function made it or what it is a view of.
   uint32_t version = 0;
   /// Equal for results that autograd knows as views of one tensor, or as that tensor.

@@ -101,12 +101,27 @@ void check_same_gradient(const at::Tensor& view, const at::Tensor& real,
                         "place. Return a clone of it.");
 }
 
+torch::autograd::Edge history_of_base(const at::Tensor& view) {
+  return torch::autograd::impl::gradient_edge(at::Tensor(view._base()));
+}
+
 /// Whether autograd gave a view its history anew, after a write to what it views.
 bool has_history_of_place(const at::Tensor& view) {
   if (view._version() == 0 || view.is_leaf()) return false;
   const NodePtr made_by = view.grad_fn();
-  return made_by->name() == "AsStridedBackward0" &&
-         made_by->next_edge(0) == torch::autograd::impl::gradient_edge(at::Tensor(view._base()));
+  return made_by->name() == "AsStridedBackward0" && made_by->next_edge(0) == history_of_base(view);
+}
+
+/// How many nodes lead back from a view to where its history ends; 0 if they lead to what it views.
+uint32_t length_of_cut_history(const at::Tensor& view) {
+  const NodePtr base = history_of_base(view).function;
+  if (base == nullptr || !view.requires_grad() || view.is_leaf()) return 0;
+  uint32_t length = 0;
+  for (NodePtr node = view.grad_fn(); node != nullptr; ++length) {
+    if (node == base || node->num_outputs() != 1) return 0;
+    node = node->next_edge(0).function;
+  }
+  return length;
 }
 
 bool is_made_without_grad_mode(const at::Tensor& view) {
@@ -228,6 +243,7 @@ void ResultSorter::describe(size_t i) {
   const bool is_view = !traced.is_inference() && traced.is_view();
   facts_[i].is_no_grad_view = is_view && is_made_without_grad_mode(traced);
   facts_[i].is_strided_view = is_view && has_history_of_place(traced);
+  if (is_view) facts_[i].history_length = length_of_cut_history(traced);
   facts_[i].base_identity = (is_view ? traced._base() : traced).unsafeGetTensorImpl();
   facts_[i].value = value_of(traced);
   facts_[i].root = root_of(traced);

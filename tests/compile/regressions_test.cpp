@@ -505,5 +505,18 @@ TEST(CompileRegressions, GradientByAnArgumentOfWhichAnotherIsAViewIsRefused) {
   EXPECT_EQ(compiled.stats().eager_calls, 1u);
 }
 
+TEST(CompileRegressions, ViewWhoseHistoryEndsAtAViewMadeWithoutGradMode) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    in[0].mul_(2);
+    at::Tensor part;
+    {
+      at::NoGradGuard no_grad;
+      part = in[0].narrow(0, 1, 3);
+    }
+    return {part.unbind(0)[0], part.view({3, 1}).select(0, 1)};
+  };
+  expect_compiled_like_eager(f, {leaf({4})}, {.non_leaf_inputs = true});
+}
+
 }  // namespace
 }  // namespace ahead
