@@ -4,11 +4,13 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/masked_fill.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/generated/Functions.h>
 
 #include <string>
 #include <typeindex>
 #include <unordered_map>
 
+#include "ahead/errors.h"
 #include "trace/tracer.h"
 
 namespace ahead::tracing {
@@ -55,6 +57,18 @@ void check_fits_in_place(const torch::jit::Stack& stack) {
               " doesn't match the broadcast shape ", sizes);
 }
 
+/// The same for the whole node, gradients that nobody asked for included.
+bool fits_in_place(const torch::autograd::generated::ClampBackward0& clamp) {
+  const at::Tensor self = clamp.self_.unpack(), min = clamp.min_.unpack(),
+                   max = clamp.max_.unpack();
+  if (!min.defined() || !max.defined()) return true;
+  const auto with_min = at::infer_size(self.sizes(), min.sizes());
+  const auto with_max = at::infer_size(self.sizes(), max.sizes());
+  const auto all = at::infer_size(with_min, max.sizes());
+  const auto is_wanted = [&](size_t input) { return clamp.next_edge(input).is_valid(); };
+  return (with_min == all || !(is_wanted(0) || is_wanted(1))) && (with_max == all || !is_wanted(2));
+}
+
 }  // namespace
 
 bool follow_eager_formula(const TracedOp& op, const Tracer& tracer, torch::jit::Stack& stack) {
@@ -64,6 +78,15 @@ bool follow_eager_formula(const TracedOp& op, const Tracer& tracer, torch::jit::
   if (formula == Formula::Extremum) return fill_at_extremum(op, stack);
   if (formula == Formula::Clamp && op.op->name() != "aten.mul.Tensor") check_fits_in_place(stack);
   return false;
+}
+
+void check_eager_formula(const torch::autograd::Node& node) {
+  if (formula_of(node) != Formula::Clamp) return;
+  const auto* clamp = dynamic_cast<const torch::autograd::generated::ClampBackward0*>(&node);
+  if (clamp == nullptr || fits_in_place(*clamp)) return;
+  throw Unsupported("trace",
+                    "clamp: one bound has more dimensions than the tensor and the other bound have "
+                    "together, for which LibTorch's backward() throws. Expand them first.");
 }
 
 }  // namespace ahead::tracing

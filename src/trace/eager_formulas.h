@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/stack.h>
+#include <torch/csrc/autograd/function.h>
 
 #include "trace/traced_op.h"
 
@@ -14,5 +15,9 @@ class Tracer;
 /// If the call on the stack is part of such a formula, leaves on the stack what eager would compute
 /// in its place and returns true.
 bool follow_eager_formula(const TracedOp& op, const Tracer& tracer, torch::jit::Stack& stack);
+
+/// Throws Unsupported for a node whose formula throws in eager. A backward() runs it even if it
+/// leads to no tensor from outside, which a trace does not.
+void check_eager_formula(const torch::autograd::Node& node);
 
 }  // namespace ahead::tracing

@@ -11,6 +11,7 @@
 
 #include "ahead/errors.h"
 #include "trace/autograd_graph.h"
+#include "trace/eager_formulas.h"
 #include "trace/functional.h"
 #include "trace/guards.h"
 #include "trace/real_shapes.h"
@@ -402,6 +403,7 @@ void Session::lift_unseen_leaves(const edge_list& roots) {
     }
     check_accumulator(node);
     check_runs(node);
+    check_eager_formula(node);
     if (is_opaque(node)) capture_.opaque_gradient = node.name();
     if (!node.next_edges().empty() && node.sequence_nr() < tracer_.first_sequence()) {
       throw Unsupported("trace", node.name() +

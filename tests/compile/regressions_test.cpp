@@ -518,5 +518,24 @@ TEST(CompileRegressions, ViewWhoseHistoryEndsAtAViewMadeWithoutGradMode) {
   expect_compiled_like_eager(f, {leaf({4})}, {.non_leaf_inputs = true});
 }
 
+TEST(CompileRegressions, ClampWhoseBackwardThrowsInEagerIsRefused) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    at::Tensor without_history;
+    {
+      at::NoGradGuard no_grad;
+      without_history = in[1].select(1, -1);
+    }
+    return {at::clamp(in[0], at::celu(without_history), in[1])};
+  };
+  const at::Tensor x = at::randn({}), bound = leaf({1, 1});
+  EXPECT_THROW(f({x, bound})[0].sum().backward(), c10::Error);
+  auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true});
+  EXPECT_THROW(compiled(Tensors{x, bound}), Unsupported);
+  const auto fitting = [](const Tensors& in) -> Tensors {
+    return {at::clamp(in[0], in[1], in[2])};
+  };
+  expect_compiled_like_eager(fitting, {leaf({2, 2}), leaf({2}), leaf({1, 1})});
+}
+
 }  // namespace
 }  // namespace ahead
