@@ -4,6 +4,8 @@
 #include <ATen/core/Reduction.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_linalg_eigh.h>
+#include <ATen/ops/_linalg_svd.h>
 #include <ATen/ops/clone.h>
 #include <ATen/ops/ctc_loss.h>
 #include <ATen/ops/max_pool1d.h>
@@ -25,6 +27,10 @@ namespace {
 
 using at::IntArrayRef;
 using at::Tensor;
+
+bool has_gradient(const Tensor& tensor) {
+  return tensor.requires_grad() && at::GradMode::is_enabled();
+}
 
 /// LibTorch looks for values outside the range first; here the kernel of scatter finds them.
 Tensor one_hot(const Tensor& self, int64_t num_classes) {
@@ -85,8 +91,7 @@ Tensor lift_fresh_copy(const Tensor& self) {
 Tensor max_pool1d(const Tensor& self, IntArrayRef kernel_size, IntArrayRef stride,
                   IntArrayRef padding, IntArrayRef dilation, bool ceil_mode) {
   const Tensor pooled = at::max_pool1d(self, kernel_size, stride, padding, dilation, ceil_mode);
-  const bool has_gradient = self.requires_grad() && at::GradMode::is_enabled();
-  return has_gradient || !self.is_cpu() ? pooled : pooled.contiguous();
+  return has_gradient(self) || !self.is_cpu() ? pooled : pooled.contiguous();
 }
 
 Tensor prod(const Tensor& self, std::optional<at::ScalarType> dtype) {
@@ -100,6 +105,16 @@ Tensor prod_over(const Tensor& self, int64_t dim, bool keepdim,
   const Tensor result = at::prod(self, dim, keepdim, dtype);
   follow_prod_gradient(result, ProdDimension{dim, keepdim});
   return result;
+}
+
+/// Where a gradient is asked for, LibTorch computes the vectors too, by another path of LAPACK's;
+/// for tensors without data it always does.
+Tensor linalg_eigvalsh(const Tensor& self, std::string_view uplo) {
+  return std::get<0>(at::_linalg_eigh(self, uplo, has_gradient(self)));
+}
+
+Tensor linalg_svdvals(const Tensor& self, std::optional<std::string_view> driver) {
+  return std::get<1>(at::_linalg_svd(self, /*full_matrices=*/false, has_gradient(self), driver));
 }
 
 template <class Function>
@@ -116,6 +131,8 @@ const c10::KernelFunction* find_decomposition(const std::string& name) {
       {"rrelu", kernel(TORCH_FN(rrelu))},
       {"rrelu_with_noise", kernel(TORCH_FN(rrelu_with_noise))},
       {"max_pool1d", kernel(TORCH_FN(max_pool1d))},
+      {"linalg_eigvalsh", kernel(TORCH_FN(linalg_eigvalsh))},
+      {"linalg_svdvals", kernel(TORCH_FN(linalg_svdvals))},
       {"prod", kernel(TORCH_FN(prod))},
       {"prod.dim_int", kernel(TORCH_FN(prod_over))},
       {"lift_fresh_copy", kernel(TORCH_FN(lift_fresh_copy))},

@@ -62,7 +62,13 @@ std::unique_ptr<TracedOp> describe(const c10::OperatorHandle& handle) {
   traced->effectful = facts.effectful;
   traced->pointwise = facts.op_class == ops::OpClass::Pointwise && traced->num_returns == 1;
   traced->is_unfold_backward = traced->op->name() == "aten.unfold_backward";
-  traced->is_transparent = is_any_of(*traced->op, {"aten._backward", "aten.fill_diagonal_"});
+  traced->is_transparent = is_any_of(
+      *traced->op,
+      {"aten._backward", "aten.fill_diagonal_", "aten.linalg_cond", "aten.linalg_cond.p_str",
+       "aten.linalg_norm", "aten.linalg_norm.ord_str", "aten.linalg_matrix_norm",
+       "aten.linalg_matrix_norm.str_ord", "aten.nuclear_norm", "aten.nuclear_norm.dim",
+       "aten.linalg_matrix_rank", "aten.linalg_matrix_rank.tol_tensor",
+       "aten.linalg_matrix_rank.atol_rtol_tensor", "aten.linalg_matrix_rank.atol_rtol_float"});
   traced->addresses_storage =
       is_any_of(*traced->op, {"aten.as_strided", "aten.as_strided_", "aten.as_strided_copy",
                               "aten.as_strided_scatter", "aten.fill_diagonal_"});
