@@ -70,6 +70,57 @@ void check_product_layout(const TracedOp& op, const torch::jit::Stack& arguments
                         "the graph makes. Use addmm, and copy its result.");
 }
 
+bool is_complex(const c10::IValue& argument) {
+  bool is_any = argument.isComplexDouble();
+  for_each_tensor(argument, [&](const at::Tensor& tensor) {
+    is_any = is_any || (tensor.defined() && tensor.is_complex());
+  });
+  return is_any;
+}
+
+/// Along which dimension a kernel runs that writes to a tensor.
+int64_t innermost(const at::Tensor& tensor) {
+  int64_t found = tensor.dim() - 1;
+  for (int64_t dim = found; dim >= 0; --dim) {
+    if (tensor.size(dim) > 1 &&
+        (tensor.size(found) == 1 || tensor.stride(dim) < tensor.stride(found)))
+      found = dim;
+  }
+  return found;
+}
+
+/// Whether a kernel that writes to a tensor finds the operand's elements one after the other, or
+/// all the same.
+bool lies_along(const at::Tensor& written, const at::Tensor& operand) {
+  const int64_t inner = innermost(written), dim = inner - written.dim() + operand.dim();
+  if (written.stride(inner) != 1) return false;
+  return dim < 0 || operand.size(dim) == 1 || operand.stride(dim) <= 1;
+}
+
+bool starts_with_any(const std::string& name, std::initializer_list<const char*> beginnings) {
+  return std::any_of(beginnings.begin(), beginnings.end(),
+                     [&](const char* beginning) { return name.rfind(beginning, 0) == 0; });
+}
+
+/// Whether eager's kernel finds all operands so that it runs by vectors.
+bool is_vectorised(const TracedOp& op, const at::Tensor& written,
+                   c10::ArrayRef<c10::IValue> arguments) {
+  const std::string& name = op.op->name();
+  if (starts_with_any(name, {"aten.div_.", "aten._foreach_div_."})) return false;
+  const bool is_sum_of_products =
+      starts_with_any(name, {"aten.addcmul_", "aten._foreach_addcmul_"});
+  if (!is_sum_of_products && !starts_with_any(name, {"aten.mul_.", "aten._foreach_mul_."}))
+    return true;
+  bool is_so = true;
+  for (const c10::IValue& argument : arguments) {
+    for_each_tensor(argument, [&](const at::Tensor& tensor) {
+      is_so = is_so && lies_along(written, tensor) &&
+              (!is_sum_of_products || tensor.sizes() == written.sizes());
+    });
+  }
+  return is_so;
+}
+
 bool is_twin(const Operator& op, const Operator& in_place) {
   return ops::facts(in_place).functional == &op ||
          (in_place.name() == "aten.bernoulli_.float" && op.name() == "aten.bernoulli.p");
@@ -83,6 +134,18 @@ bool is_in_place_trial(const TracedOp& op, const torch::jit::Stack& stack) {
   for_each_tensor(stack[first_argument(op, stack)],
                   [&](const at::Tensor& tensor) { any_meta |= tensor.is_meta(); });
   return any_meta;
+}
+
+void check_complex_rounding(const TracedOp& op, const at::Tensor& written,
+                            c10::ArrayRef<c10::IValue> arguments) {
+  if (written.scalar_type() != at::kComplexFloat || !written.is_cpu() || written.numel() < 2)
+    return;
+  if (is_vectorised(op, written, arguments)) return;
+  if (std::none_of(arguments.begin() + 1, arguments.end(), is_complex)) return;
+  throw Unsupported("trace", op.op->name() +
+                                 ": eager rounds complex products and quotients otherwise in place "
+                                 "than for a new tensor, which the graph makes. Use the operator "
+                                 "that returns a new tensor.");
 }
 
 void try_in_place(TracedOp& op, Tracer* tracer, torch::jit::Stack& stack) {

@@ -21,4 +21,9 @@ void try_in_place(TracedOp& op, Tracer* tracer, torch::jit::Stack& stack);
 /// operator on a new tensor of the same layout and returns true.
 bool draw_in_place(const TracedOp& op, torch::jit::Stack& stack);
 
+/// Refuses to write complex products and quotients in place where eager's kernels round otherwise
+/// than out of place: a compiler makes two versions of them, one for operands that may overlap.
+void check_complex_rounding(const TracedOp& op, const at::Tensor& written,
+                            c10::ArrayRef<c10::IValue> arguments);
+
 }  // namespace ahead::tracing

@@ -15,6 +15,7 @@
 #include "trace/expand.h"
 #include "trace/functional.h"
 #include "trace/guards.h"
+#include "trace/in_place.h"
 #include "trace/map_tensors.h"
 #include "trace/overlap.h"
 #include "trace/real_shapes.h"
@@ -128,6 +129,10 @@ class LiftHandler {
   }
 
   size_t first_argument() const { return stack_.size() - static_cast<size_t>(op_.num_args); }
+
+  c10::ArrayRef<c10::IValue> arguments() const {
+    return c10::ArrayRef<c10::IValue>(stack_).slice(first_argument());
+  }
 
   void address_storage() {
     c10::IValue& self = stack_[first_argument()];
@@ -285,6 +290,7 @@ class LiftHandler {
       check_not_overlapping(tensor);
       check_not_fragile(tensor);
       check_not_expanded(tensor);
+      check_complex_rounding(op_, tensor, arguments());
       tracer_->check_stays_inside(tensor);
       functional::sync(tensor);
       before_.push_back(functional::from_functional_tensor(tensor));
