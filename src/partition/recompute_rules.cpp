@@ -38,6 +38,12 @@ bool is(const Case& c) {
   return ops::facts(c.node.op()).recompute == recompute;
 }
 
+/// Its kernel keeps a workspace only in grad mode, in which the backward does not run.
+bool depends_on_grad_mode(const Case& c) {
+  static const Operator* const layer = Operator::find("aten.mkldnn_rnn_layer");
+  return &c.node.op() == layer;
+}
+
 const Rule rules[] = {
     {[](const Case& c) { return c.role.never_in_backward; }, Again::Never,
      "reads around its operand in a storage that is overwritten"},
@@ -49,6 +55,8 @@ const Rule rules[] = {
      "has an effect that must happen once"},
     {[](const Case& c) { return ops::is_uninitialised(c.node); }, Again::Never,
      "memory that nobody wrote: a second piece of it has other contents"},
+    {depends_on_grad_mode, Again::Never,
+     "keeps what its gradient needs only where it runs in the forward"},
     {[](const Case& c) {
        return in_namespace(c, {"_c10d_functional", "c10d", "c10d_functional"});
      },
