@@ -18,6 +18,7 @@
 
 #include <unordered_map>
 
+#include "ahead/errors.h"
 #include "trace/guards.h"
 #include "trace/prod_gradient.h"
 #include "trace/tracer.h"
@@ -117,6 +118,14 @@ Tensor linalg_svdvals(const Tensor& self, std::optional<std::string_view> driver
   return std::get<1>(at::_linalg_svd(self, /*full_matrices=*/false, has_gradient(self), driver));
 }
 
+/// The only operator that set_data calls. What follows would put memory that does not exist into
+/// a tensor.
+bool refuse_set_data(const Tensor&, const Tensor&) {
+  throw Unsupported("trace",
+                    "set_data: the function gives a tensor other contents behind autograd's back. "
+                    "Use copy_ in no_grad mode, or do it outside.");
+}
+
 template <class Function>
 c10::KernelFunction kernel(Function function) {
   return c10::KernelFunction::makeFromUnboxedFunction(function);
@@ -133,6 +142,7 @@ const c10::KernelFunction* find_decomposition(const std::string& name) {
       {"max_pool1d", kernel(TORCH_FN(max_pool1d))},
       {"linalg_eigvalsh", kernel(TORCH_FN(linalg_eigvalsh))},
       {"linalg_svdvals", kernel(TORCH_FN(linalg_svdvals))},
+      {"_has_compatible_shallow_copy_type", kernel(TORCH_FN(refuse_set_data))},
       {"prod", kernel(TORCH_FN(prod))},
       {"prod.dim_int", kernel(TORCH_FN(prod_over))},
       {"lift_fresh_copy", kernel(TORCH_FN(lift_fresh_copy))},

@@ -66,6 +66,12 @@ void explain(const c10::Error& error) {
                       "custom operator: its schema says that it returns a view of an argument, "
                       "which no graph can follow. Return a clone, or call it outside.");
   }
+  if (says(error, "Cannot set version_counter for inference tensor")) {
+    throw Unsupported("trace",
+                      "inference mode: the function turns it on and takes a view of a tensor that "
+                      "was made outside of it. Use no_grad there, or call the function in "
+                      "inference mode.");
+  }
   if (says(error, "Autograd not support dtype")) {
     throw Unsupported("trace",
                       "in-place operator: it would give a view of a tensor of integers or truth "
