@@ -7,9 +7,12 @@
 #include <c10/core/StorageImpl.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+
 #include "ahead/errors.h"
 #include "base/autocast.h"
 #include "ir/signature.h"
+#include "ops/facts.h"
 #include "trace/custom_op.h"
 #include "trace/eager_formulas.h"
 #include "trace/expand.h"
@@ -295,9 +298,32 @@ class LiftHandler {
       functional::sync(tensor);
       before_.push_back(functional::from_functional_tensor(tensor));
     }
-    for (size_t i = first_argument(); i < stack_.size(); ++i) {
-      if (stack_[i].isTensor()) check_not_overlapping_written(stack_[i].toTensor());
+    const auto indices = written_arguments(*op_.op);
+    for (size_t i = 0; i < arguments().size(); ++i) {
+      if (!arguments()[i].isTensor()) continue;
+      check_not_overlapping_written(arguments()[i].toTensor());
+      if (std::find(indices.begin(), indices.end(), i) == indices.end())
+        check_not_written(arguments()[i].toTensor());
     }
+  }
+
+  /// Whether eager reads each element for the last time when it writes to it.
+  bool is_elementwise() const {
+    const Operator* twin = ops::facts(*op_.op).functional;
+    const ops::OpFacts& facts = ops::facts(twin != nullptr ? *twin : *op_.op);
+    return facts.op_class == ops::OpClass::Pointwise || facts.op_class == ops::OpClass::Copy;
+  }
+
+  /// Eager overwrites the operand while it reads it: mm_out(x, x, y).
+  void check_not_written(const at::Tensor& read) const {
+    const bool is_written =
+        read.defined() && std::any_of(written_.begin(), written_.end(),
+                                      [&](const at::Tensor& to) { return to.is_same(read); });
+    const bool is_custom = op_.op->name().rfind("aten.", 0) != 0;
+    if (!is_written || is_custom || is_elementwise()) return;
+    throw Unsupported("trace", op_.op->name() +
+                                   ": it writes its result to a tensor that it reads as an "
+                                   "operand. Clone the operand.");
   }
 
   /// Eager reads what it has just written.

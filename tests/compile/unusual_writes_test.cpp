@@ -1,0 +1,94 @@
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "ahead/ahead.h"
+#include "support/like_eager.h"
+
+/// Writes that no graph can repeat: the function runs eagerly, and a trace says why not.
+namespace ahead {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+template <class F>
+void expect_refused(F&& function, const Tensors& inputs, const std::string& word) {
+  try {
+    trace(function, inputs);
+    FAIL() << "nothing was refused";
+  } catch (const Unsupported& error) {
+    EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+  }
+}
+
+TEST(UnusualWrites, SetDataOfACapturedTensor) {
+  const at::Tensor buffer = torch::zeros({3});
+  const auto f = [buffer](const Tensors& in) {
+    at::Tensor same = buffer;
+    same.set_data(in[0].detach() * 2);
+    return Tensors{same + in[0]};
+  };
+  expect_refused(f, {torch::ones({3})}, "set_data");
+  EXPECT_TRUE(at::equal(buffer, torch::zeros({3})));
+  auto compiled = compile(f);
+  for (int call = 1; call < 4; ++call) {
+    const Tensors results = compiled(Tensors{torch::full({3}, call)});
+    EXPECT_TRUE(at::equal(results[0], torch::full({3}, 3.0f * static_cast<float>(call))));
+    EXPECT_TRUE(at::equal(buffer, torch::full({3}, 2.0f * static_cast<float>(call))));
+  }
+}
+
+TEST(UnusualWrites, SetDataOfAnArgument) {
+  const auto f = [](const Tensors& in) {
+    at::Tensor same = in[0];
+    same.set_data(in[1] + 1);
+    return Tensors{same * 2};
+  };
+  expect_refused(f, {torch::ones({3}), torch::ones({2})}, "set_data");
+  auto compiled = compile(f);
+  for (int call = 0; call < 3; ++call) {
+    const at::Tensor x = torch::ones({3}), y = torch::ones({2}), z = torch::ones({3});
+    expect_same(f({z, y}), compiled(Tensors{x, y}));
+    expect_same({z}, {x});
+  }
+}
+
+TEST(UnusualWrites, ResultsOverOperands) {
+  const auto product = [](const Tensors& in) {
+    at::Tensor result = in[0];
+    at::mm_out(result, result, in[1]);
+    return Tensors{result.clone()};
+  };
+  expect_refused(product, {torch::randn({3, 3}), torch::randn({3, 3})}, "operand");
+  const auto sum = [](const Tensors& in) {
+    at::Tensor result = in[0];
+    at::add_out(result, result, result);
+    return Tensors{result.mul_(result).clone()};
+  };
+  auto compiled = compile(sum, {.fullgraph = true});
+  for (int call = 0; call < 3; ++call) {
+    const at::Tensor x = torch::randn({3}), y = x.clone();
+    expect_same(sum({y}), compiled(Tensors{x}));
+    expect_same({y}, {x});
+  }
+}
+
+TEST(UnusualWrites, ViewsInInferenceMode) {
+  const at::Tensor weight = torch::randn({2, 4}).requires_grad_();
+  const auto f = [weight](const Tensors& in) {
+    at::Tensor target;
+    {
+      c10::InferenceMode inference;
+      target = in[0].mm(weight.t()).softmax(-1);
+    }
+    return Tensors{target, in[0].mm(weight.t())};
+  };
+  expect_refused(f, {torch::randn({3, 4})}, "inference mode");
+  auto compiled = compile(f);
+  for (int call = 0; call < 3; ++call) {
+    const at::Tensor x = torch::randn({3, 4});
+    expect_same(f({x}), compiled(Tensors{x}));
+  }
+}
+
+}  // namespace
+}  // namespace ahead
