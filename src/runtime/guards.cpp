@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "base/forward_mode.h"
 #include "base/overlap.h"
 #include "runtime/base_of.h"
 #include "trace/ancestry.h"
@@ -106,6 +107,7 @@ std::string AmbientState::difference(const AmbientState& now) const {
 TensorGuard::TensorGuard(const at::Tensor& tensor, bool offset)
     : keys(tensor.key_set().raw_repr()),
       requires_grad(tensor.requires_grad()),
+      has_tangent(has_forward_tangent(tensor)),
       is_leaf(tensor.is_leaf()),
       with_offset(offset),
       meta(TensorMeta::of(tensor)) {}
@@ -115,7 +117,8 @@ bool TensorGuard::holds(const at::Tensor& tensor) const {
   return impl.key_set().raw_repr() == keys &&
          impl.dtype() == c10::scalarTypeToTypeMeta(meta.dtype) && impl.device() == meta.device &&
          impl.requires_grad() == requires_grad && impl.sizes() == meta.sizes &&
-         impl.strides() == meta.strides && (!with_offset || impl.storage_offset() == meta.offset);
+         impl.strides() == meta.strides && has_forward_tangent(tensor) == has_tangent &&
+         (!with_offset || impl.storage_offset() == meta.offset);
 }
 
 std::string TensorGuard::difference(const at::Tensor& now) const {

@@ -43,6 +43,7 @@ struct TensorGuard {
 
   uint64_t keys;
   bool requires_grad;
+  bool has_tangent;  ///< of forward mode
   bool is_leaf;
   bool with_offset;
   TensorMeta meta;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "ahead/errors.h"
+#include "base/forward_mode.h"
 #include "trace/autograd_graph.h"
 #include "trace/functional.h"
 #include "trace/guards.h"
@@ -48,6 +49,11 @@ struct Boundary final : torch::autograd::Node {
 };
 
 void check_supported(const at::Tensor& real) {
+  if (has_forward_tangent(real)) {
+    throw Unsupported("trace",
+                      "a tensor with a tangent of forward mode meets the traced function; graphs "
+                      "have gradients of backward mode only. Call the function uncompiled.");
+  }
   const char* kind = real.layout() == at::kMkldnn    ? "an MKL-DNN"
                      : real.is_nested()              ? "a nested"
                      : real.is_quantized()           ? "a quantized"
