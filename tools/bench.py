@@ -24,7 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TRACES = {"mlp": 200, "gpt12": 100, "resnet8": 100, "lstm": None}
 # Layers of the two models between which tracing must be linear, and how many times as long the larger
 # one may take: 16 times the layers, an eighth more for what grows with the working set.
-FEW_LAYERS, MANY_LAYERS, MOST_TIMES = 16, 256, 18
+FEW_LAYERS, MANY_LAYERS, MOST_TIMES = 11, 176, 18
 # A step from the graph may take this share of the eager one, with as many threads as the peers use.
 STEPS = {"mlp": 0.7, "gpt12": 1.0, "resnet8": 1.0, "lstm": 1.0, "pinn": 1.0}
 STEP_THREADS = 2
