@@ -178,7 +178,7 @@ struct MergedArguments::State {
     const at::Tensor& base = inputs[static_cast<size_t>(member.input)];
     if (member.is_base) return base;
     if (member.is_tracked) return tracked_view(member, base);
-    const at::Tensor view = strided_view(member, base);
+    at::Tensor view = strided_view(member, base);
     if (view.is_inference()) return view;
     const at::Tensor alone = view.detach();
     const auto counter_of = [](const at::Tensor& tensor) {

@@ -12,6 +12,8 @@
 #include "ir/size_node.h"
 #include "ops/facts.h"
 #include "trace/fake_handler.h"
+#include "trace/fake_tensor.h"
+#include "trace/functional.h"
 #include "trace/inference.h"
 #include "trace/map_tensors.h"
 
@@ -78,6 +80,12 @@ bool is_complex(const c10::IValue& argument) {
   return is_any;
 }
 
+/// The tensor, or one that lies as it does in this trace where its sizes may change.
+at::Tensor with_fixed_sizes(const at::Tensor& tensor) {
+  if (!tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return tensor;
+  return as_fake(functional_wrapper(tensor).value()).meta();
+}
+
 /// Along which dimension a kernel runs that writes to a tensor.
 int64_t innermost(const at::Tensor& tensor) {
   int64_t found = tensor.dim() - 1;
@@ -113,7 +121,8 @@ bool is_vectorised(const TracedOp& op, const at::Tensor& written,
     return true;
   bool is_so = true;
   for (const c10::IValue& argument : arguments) {
-    for_each_tensor(argument, [&](const at::Tensor& tensor) {
+    for_each_tensor(argument, [&](const at::Tensor& operand) {
+      const at::Tensor tensor = with_fixed_sizes(operand);
       is_so = is_so && lies_along(written, tensor) &&
               (!is_sum_of_products || tensor.sizes() == written.sizes());
     });
@@ -136,10 +145,11 @@ bool is_in_place_trial(const TracedOp& op, const torch::jit::Stack& stack) {
   return any_meta;
 }
 
-void check_complex_rounding(const TracedOp& op, const at::Tensor& written,
+void check_complex_rounding(const TracedOp& op, const at::Tensor& traced,
                             c10::ArrayRef<c10::IValue> arguments) {
-  if (written.scalar_type() != at::kComplexFloat || !written.is_cpu() || written.numel() < 2)
-    return;
+  if (traced.scalar_type() != at::kComplexFloat || !traced.is_cpu()) return;
+  const at::Tensor written = with_fixed_sizes(traced);
+  if (written.numel() < 2) return;
   if (is_vectorised(op, written, arguments)) return;
   if (std::none_of(arguments.begin() + 1, arguments.end(), is_complex)) return;
   throw Unsupported("trace", op.op->name() +

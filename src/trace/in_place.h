@@ -23,7 +23,7 @@ bool draw_in_place(const TracedOp& op, torch::jit::Stack& stack);
 
 /// Refuses to write complex products and quotients in place where eager's kernels round otherwise
 /// than out of place: a compiler makes two versions of them, one for operands that may overlap.
-void check_complex_rounding(const TracedOp& op, const at::Tensor& written,
+void check_complex_rounding(const TracedOp& op, const at::Tensor& traced,
                             c10::ArrayRef<c10::IValue> arguments);
 
 }  // namespace ahead::tracing
