@@ -83,7 +83,13 @@ bool follow_eager_formula(const TracedOp& op, const Tracer& tracer, torch::jit::
 void check_eager_formula(const torch::autograd::Node& node) {
   if (formula_of(node) != Formula::Clamp) return;
   const auto* clamp = dynamic_cast<const torch::autograd::generated::ClampBackward0*>(&node);
-  if (clamp == nullptr || fits_in_place(*clamp)) return;
+  if (clamp == nullptr) return;
+  try {
+    if (fits_in_place(*clamp)) return;
+  } catch (const c10::Error& error) {
+    // What it saved was written to since.
+    throw Unsupported("trace", "clamp: LibTorch's backward() throws: " + error.msg());
+  }
   throw Unsupported("trace",
                     "clamp: one bound has more dimensions than the tensor and the other bound have "
                     "together, for which LibTorch's backward() throws. Expand them first.");

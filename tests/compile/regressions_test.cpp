@@ -531,6 +531,14 @@ TEST(CompileRegressions, ClampWhoseBackwardThrowsInEagerIsRefused) {
   EXPECT_THROW(f({x, bound})[0].sum().backward(), c10::Error);
   auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true});
   EXPECT_THROW(compiled(Tensors{x, bound}), Unsupported);
+  const auto overwritten = [](const Tensors& in) -> Tensors {
+    const at::Tensor result = at::clamp(in[0], in[0], in[0]);
+    at::NoGradGuard no_grad;
+    in[0].mul_(2);
+    return {result};
+  };
+  auto written = compile(aot::FlatFunction(overwritten), {.fullgraph = true});
+  EXPECT_THROW(written(Tensors{leaf({2})}), Unsupported);
   const auto fitting = [](const Tensors& in) -> Tensors {
     return {at::clamp(in[0], in[1], in[2])};
   };
