@@ -340,6 +340,17 @@ class LiftHandler {
     }
   }
 
+  /// Operators resize what they are given for their result.
+  void check_made_inside(const at::Tensor& resized) const {
+    const auto& lifted = tracer_->lifted();
+    if (std::none_of(lifted.begin(), lifted.end(),
+                     [&](const Lifted& outside) { return outside.wrapper.is_same(resized); }))
+      return;
+    throw Unsupported("trace", op_.op->name() +
+                                   ": it changes the size of a tensor from outside to that of its "
+                                   "result. Pass a tensor of the right size.");
+  }
+
   /// Functionalisation gives a tensor the layout that the out-of-place operator chooses; in eager
   /// it keeps its own.
   void restore_layouts() {
@@ -347,8 +358,11 @@ class LiftHandler {
       const at::Tensor &wrapper = written_[i], &before = before_[i];
       functional::sync(wrapper);
       const at::Tensor after = functional::from_functional_tensor(wrapper);
-      if (after.sym_sizes() != before.sym_sizes() || after.sym_strides() == before.sym_strides())
+      if (after.sym_sizes() != before.sym_sizes()) {
+        check_made_inside(wrapper);
         continue;
+      }
+      if (after.sym_strides() == before.sym_strides()) continue;
       at::Tensor restored;
       {
         c10::impl::ExcludeDispatchKeyGuard below(

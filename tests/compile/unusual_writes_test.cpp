@@ -72,6 +72,28 @@ TEST(UnusualWrites, ResultsOverOperands) {
   }
 }
 
+TEST(UnusualWrites, ResultsOfAnotherSize) {
+  const auto f = [](const Tensors& in) {
+    at::Tensor result = in[1];
+    at::add_out(result, in[0], in[0]);
+    return Tensors{result * 2};
+  };
+  expect_refused(f, {torch::ones({3}), torch::empty({0})}, "size");
+  auto compiled = compile(f);
+  for (int call = 0; call < 3; ++call) {
+    const at::Tensor x = torch::randn({3}), y = torch::empty({0}), z = torch::empty({0});
+    expect_same(f({x, z}), compiled(Tensors{x, y}));
+    expect_same({z}, {y});
+  }
+  const auto own = [](const Tensors& in) {
+    at::Tensor result = torch::empty({0});
+    at::add_out(result, in[0], in[0]);
+    return Tensors{result};
+  };
+  expect_same({torch::full({3}, 2.0f)},
+              compile(own, {.fullgraph = true})(Tensors{torch::ones({3})}));
+}
+
 TEST(UnusualWrites, ViewsInInferenceMode) {
   const at::Tensor weight = torch::randn({2, 4}).requires_grad_();
   const auto f = [weight](const Tensors& in) {
