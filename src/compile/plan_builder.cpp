@@ -206,7 +206,7 @@ class PlanBuilder {
       const bool no_grad = facts.history_length != 0
                                ? i + facts.history_length < chain.size()
                                : is_without_grad(facts, &node, i + 1 == chain.size());
-      if (i < num_hidden && facts.version != 0) {
+      if (i < num_hidden) {
         source = shared_step(make_step(node, source, /*no_grad=*/true), facts.base_identity);
       } else {
         source = step(node, source, no_grad);

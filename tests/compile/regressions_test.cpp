@@ -545,5 +545,14 @@ TEST(CompileRegressions, ClampWhoseBackwardThrowsInEagerIsRefused) {
   expect_compiled_like_eager(fitting, {leaf({2, 2}), leaf({2}), leaf({1, 1})});
 }
 
+TEST(CompileRegressions, DetachedStatisticsOfABatchAreTheBaseOfTheirViews) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    at::batch_norm(in[0], {}, {}, in[1], in[2], true, 0.1, 1e-5, false);
+    const at::Tensor detached = in[2].detach();
+    return {detached, detached.view({2, 1})};
+  };
+  expect_compiled_like_eager(f, {at::randn({3, 2}), at::randn({2}), at::rand({2})});
+}
+
 }  // namespace
 }  // namespace ahead
