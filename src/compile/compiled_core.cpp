@@ -10,6 +10,7 @@
 #include "runtime/backends.h"
 #include "runtime/call.h"
 #include "runtime/custom_op_check.h"
+#include "trace/escapes.h"
 #include "trace/tracer.h"
 
 namespace ahead::detail {
@@ -63,6 +64,9 @@ struct CompiledCore::State {
   /// Held while compiling.
   std::mutex mutex;
   int64_t disagreements = 0;
+  /// The last trace stored tensors outside the function: a cache, most likely. Where the next one
+  /// does so too, it is no cache.
+  bool has_escaped = false;
   std::atomic<uint64_t> traces{0}, recompiles{0}, guard_failures{0}, eager_calls{0}, cache_hits{0};
   std::atomic<double> trace_seconds{0}, compile_seconds{0};
 
@@ -152,7 +156,7 @@ std::shared_ptr<Entry> CompiledCore::compile(const Situation& now,
     return nullptr;
   }
   std::shared_ptr<Entry> entry = make_entry(now, function, prototype);
-  if (entry->is_doubtful) return entry;
+  if (entry->is_doubtful || !entry->escapes.empty()) return entry;
   if (count != 0) state_->recompiles.fetch_add(1);
   state_->add(entry);
   return entry;
@@ -164,8 +168,9 @@ std::shared_ptr<Entry> CompiledCore::make_entry(const Situation& now,
   const std::vector<at::Tensor>& leaves = now.inputs.leaves;
   state_->traces.fetch_add(1);
   try {
-    compiling::Compilation made =
-        compiling::compile_function(function, leaves, options_, compilers_);
+    compiling::Compilation made = compiling::compile_function(
+        function, leaves, options_, compilers_, !options_.fullgraph && !state_->has_escaped);
+    state_->has_escaped = !made.escapes.empty();
     state_->trace_seconds.fetch_add(made.trace_seconds);
     state_->compile_seconds.fetch_add(made.compile_seconds);
     compiling::dump(made, options_);
@@ -173,6 +178,7 @@ std::shared_ptr<Entry> CompiledCore::make_entry(const Situation& now,
     auto entry = std::make_shared<Entry>(now.inputs.spec, now.ambient, now.training,
                                          std::move(guard), std::move(made.plan), prototype(),
                                          std::move(made.programs), made.fingerprint);
+    entry->escapes = std::move(made.escapes);
     entry->unconfirmed = options_.confirm;
     entry->count_owners();
     return entry;
@@ -180,12 +186,18 @@ std::shared_ptr<Entry> CompiledCore::make_entry(const Situation& now,
     if (options_.fullgraph) throw;
     const bool is_doubtful = dynamic_cast<const compiling::DoubtfulTrace*>(&error) != nullptr;
     if (!is_doubtful) warn_eager(error.msg());
-    auto nothing = std::make_shared<const CallPlan>();
-    CallGuard guard(*nothing, leaves, /*with_offsets=*/false);
-    return std::make_shared<Entry>(now.inputs.spec, now.ambient, now.training, std::move(guard),
-                                   std::move(nothing), nullptr, std::vector<Program>(), 0,
-                                   error.msg(), is_doubtful);
+    std::shared_ptr<Entry> entry = make_eager_entry(now, error.msg());
+    entry->is_doubtful = is_doubtful;
+    return entry;
   }
+}
+
+std::shared_ptr<Entry> CompiledCore::make_eager_entry(const Situation& now, std::string reason) {
+  auto nothing = std::make_shared<const CallPlan>();
+  CallGuard guard(*nothing, now.inputs.leaves, /*with_offsets=*/false);
+  return std::make_shared<Entry>(now.inputs.spec, now.ambient, now.training, std::move(guard),
+                                 std::move(nothing), nullptr, std::vector<Program>(), 0,
+                                 std::move(reason));
 }
 
 /// Somebody let go of a captured tensor. If the function uses another one now, so must the program.
@@ -200,7 +212,7 @@ std::shared_ptr<Entry> CompiledCore::replace(const std::shared_ptr<Entry>& entry
   }
   state_->remove(entry);
   std::shared_ptr<Entry> newer = make_entry(now, function, prototype);
-  if (!newer->is_doubtful) state_->add(newer);
+  if (!newer->is_doubtful && newer->escapes.empty()) state_->add(newer);
   return newer;
 }
 
@@ -227,13 +239,18 @@ std::shared_ptr<Entry> CompiledCore::confirm(const std::shared_ptr<Entry>& entry
     return entry;
   }
   state_->remove(entry);
-  if (again->eager_reason.empty() && ++state_->disagreements >= most_disagreements) {
-    again->eager_reason =
+  if (!again->escapes.empty()) return again;
+  const bool is_program = again->eager_reason.empty();
+  if (is_program && ++state_->disagreements >= most_disagreements) {
+    const std::string reason =
         "the function does something else every time it is traced, so it cannot be compiled. Make "
         "what changes an argument.";
-    refuse("[compile] " + again->eager_reason);
+    refuse("[compile] " + reason);
+    // This call has had its run of the function, and the newer program is right for it.
+    state_->add(make_eager_entry(now, reason));
+  } else if (!again->is_doubtful) {
+    state_->add(again);
   }
-  if (!again->is_doubtful) state_->add(again);
   return again;
 }
 
@@ -245,7 +262,12 @@ void CompiledCore::refuse(const std::string& reason) const {
 
 std::vector<at::Tensor> CompiledCore::run(const Entry& entry,
                                           const std::vector<at::Tensor>& leaves) {
-  return runtime::call(entry.plan, leaves);
+  std::vector<at::Tensor> results = runtime::call(entry.plan, leaves);
+  const size_t num_results = results.size() - entry.escapes.size();
+  for (size_t i = 0; i < entry.escapes.size(); ++i)
+    tracing::settle_escape(entry.escapes[i], results[num_results + i]);
+  results.resize(num_results);
+  return results;
 }
 
 CompileStats CompiledCore::stats() const {

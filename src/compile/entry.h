@@ -28,6 +28,9 @@ struct Entry {
   std::string eager_reason;
   /// Eager may throw as well, so that nothing is to be remembered.
   bool is_doubtful = false;
+  /// Tensors that the traced call itself stored outside the function, to be had from the last
+  /// results. Such an entry serves that call only.
+  std::vector<at::Tensor> escapes{};
   /// How many further calls are to be traced again.
   std::atomic<int64_t> unconfirmed{0};
   /// For each captured tensor the fewest owners it has been seen with, this entry among them.

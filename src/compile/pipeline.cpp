@@ -335,18 +335,20 @@ struct Captured {
 /// Traces a function. If it writes to an argument that shares memory with another, it is traced
 /// once more over the tensors they are views of.
 Captured capture_function(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
-                          const std::optional<AutocastState>& backward_autocast) {
+                          const std::optional<AutocastState>& backward_autocast,
+                          bool keep_escapes) {
   // What autograd saves while tracing is no business of a checkpoint around the compiled function.
   const runtime::KeeperScope::Pause unkept;
   const runtime::RegionWatch::Pause unwatched;
   Captured result;
   const AutocastKeeper autocast;
   try {
-    result.capture = tracing::capture(function, inputs, backward_autocast);
+    result.capture = tracing::capture(function, inputs, backward_autocast, keep_escapes);
     result.plan = plan_call(result.capture);
   } catch (const tracing::AliasedWrite&) {
     const MergedArguments merged(function, inputs);
-    result.capture = tracing::capture(merged.function(), merged.inputs(), backward_autocast);
+    result.capture = tracing::capture(merged.function(), merged.inputs(), backward_autocast,
+                                      /*keep_escapes=*/false);
     result.plan = plan_call(result.capture);
     result.is_merged = true;
     merged.adapt(result.plan);
@@ -381,13 +383,14 @@ auto trace_doubting(const Options& options, Trace&& trace) {
 /// Traces a function. Where its backward depends on the autocast that backward() is called under,
 /// it is traced once more for none, and what runs under another one is found out then.
 Captured capture_function(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
-                          const Options& options) {
+                          const Options& options, bool keep_escapes) {
   check_settings(options.backward_autocast);
   const std::optional<AutocastState> fixed = fixed_autocast(options.backward_autocast);
   const AutocastState now = AutocastState::current();
   const auto trace = [&](const std::optional<AutocastState>& backward_autocast) {
-    return trace_doubting(options,
-                          [&] { return capture_function(function, inputs, backward_autocast); });
+    return trace_doubting(options, [&] {
+      return capture_function(function, inputs, backward_autocast, keep_escapes);
+    });
   };
   Captured result = trace(fixed);
   const std::string cast = result.capture.cast_in_backward;
@@ -424,7 +427,8 @@ std::unique_ptr<tracing::KeptTrace> keep_trace(const Captured& captured,
   const Capture& capture = captured.capture;
   const bool is_special = !capture.opaque_gradient.empty() || !capture.hidden_write.empty() ||
                           writes_to_parts(capture.graph);
-  if (!options.double_backward || !is_special || captured.is_merged || !has_gradient(capture.graph))
+  if (!options.double_backward || !is_special || captured.is_merged ||
+      !has_gradient(capture.graph) || !capture.escapes.empty())
     return nullptr;
   const runtime::KeeperScope::Pause unkept;
   const runtime::RegionWatch::Pause unwatched;
@@ -437,12 +441,13 @@ std::unique_ptr<tracing::KeptTrace> keep_trace(const Captured& captured,
 
 Compilation compile_function(const aot::FlatFunction& function,
                              const std::vector<at::Tensor>& inputs, const Options& options,
-                             const detail::Compilers& compilers) {
+                             const detail::Compilers& compilers, bool keep_escapes) {
   Compilation result;
   Stages stages;
-  Captured captured =
-      stages.run("trace", [&] { return capture_function(function, inputs, options); });
+  Captured captured = stages.run(
+      "trace", [&] { return capture_function(function, inputs, options, keep_escapes); });
   Capture& capture = captured.capture;
+  result.escapes = capture.escapes;
   result.trace_seconds = stages.taken();
 
   const auto start = Clock::now();
@@ -469,7 +474,8 @@ Compilation compile_function(const aot::FlatFunction& function,
 
 uint64_t fingerprint_of(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
                         const Options& options) {
-  return fingerprint(capture_function(function, inputs, options).capture);
+  constexpr bool keep_escapes = false;
+  return fingerprint(capture_function(function, inputs, options, keep_escapes).capture);
 }
 
 }  // namespace ahead::compiling

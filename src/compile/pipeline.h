@@ -17,6 +17,9 @@ struct Compilation {
   uint64_t fingerprint = 0;
   /// The graph names positions in storages, so that the offsets of inputs matter.
   bool with_offsets = false;
+  /// Tensors that the function stored outside itself, and which the last results of its plan are
+  /// for: the plan is right for one call only.
+  std::vector<at::Tensor> escapes;
   double trace_seconds = 0, compile_seconds = 0;
 };
 
@@ -28,10 +31,10 @@ class DoubtfulTrace : public Unsupported {
 };
 
 /// Traces a function and compiles it: the stages in order. Without Options::fullgraph, an error of
-/// LibTorch during the trace is a DoubtfulTrace.
+/// LibTorch during the trace is a DoubtfulTrace. `keep_escapes`: see tracing::capture.
 Compilation compile_function(const aot::FlatFunction& function,
                              const std::vector<at::Tensor>& inputs, const Options& options,
-                             const detail::Compilers& compilers);
+                             const detail::Compilers& compilers, bool keep_escapes);
 
 /// Traces a function only, to compare its fingerprint.
 uint64_t fingerprint_of(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,

@@ -8,10 +8,13 @@
 #include "ir/layout_copy.h"
 #include "ir/tensor_meta.h"
 #include "ops/facts.h"
+#include "ops/node_facts.h"
 
 namespace ahead::compiling {
 namespace {
 
+using ops::root_of;
+using ops::viewed_by;
 using runtime::CallPlan;
 using runtime::Source;
 using runtime::ViewStep;
@@ -21,19 +24,6 @@ using tracing::ResultFacts;
 
 int32_t position(int64_t index) {
   return static_cast<int32_t>(index);
-}
-
-/// The value a view leads back to in one step; null if this is no view.
-Value* viewed_by(const Value* value) {
-  const Node* node = value->producer();
-  if (node == nullptr || !node->op().in_dispatcher()) return nullptr;
-  if (ops::facts(node->op()).view == ops::ViewKind::None) return nullptr;
-  return !node->args().empty() && node->args()[0].is_value() ? node->args()[0].value() : nullptr;
-}
-
-Value* root_of(Value* value) {
-  while (Value* viewed = viewed_by(value)) value = viewed;
-  return value;
 }
 
 int64_t end_of(const TensorMeta& meta) {

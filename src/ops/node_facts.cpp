@@ -45,6 +45,18 @@ bool reads_storage(const Node& node) {
   return node.op().name().starts_with("aten.as_strided");
 }
 
+Value* viewed_by(const Value* value) {
+  const Node* node = value->producer();
+  if (node == nullptr || !node->op().in_dispatcher()) return nullptr;
+  if (facts(node->op()).view == ViewKind::None) return nullptr;
+  return !node->args().empty() && node->args()[0].is_value() ? node->args()[0].value() : nullptr;
+}
+
+Value* root_of(Value* value) {
+  while (Value* viewed = viewed_by(value)) value = viewed;
+  return value;
+}
+
 bool is_uninitialised(const Node& node) {
   static constexpr std::string_view names[] = {
       "aten.empty.memory_format", "aten.empty_strided",  "aten.empty_like",

@@ -19,6 +19,10 @@ bool is_ordered(const Node& node);
 /// Whether the node reaches around its operand into the storage: another tensor with the same
 /// elements would not do.
 bool reads_storage(const Node& node);
+/// The value that this one is a view of, in one step; null if it is none.
+Value* viewed_by(const Value* value);
+/// The value that views lead back to.
+Value* root_of(Value* value);
 /// Whether the results are memory that nobody has written to.
 bool is_uninitialised(const Node& node);
 

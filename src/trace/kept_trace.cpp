@@ -94,7 +94,7 @@ std::unique_ptr<KeptTrace> KeptTrace::make(const aot::FlatFunction& function,
                                            const std::vector<at::Tensor>& inputs,
                                            const Graph& joint) {
   std::unique_ptr<KeptTrace> kept(new KeptTrace());
-  kept->tracer_->watch_writes();
+  kept->tracer_->watch_tensors();
   try {
     kept->roots_ = Session(*kept->tracer_, /*joint=*/true).begin(function, inputs);
   } catch (const std::exception&) {

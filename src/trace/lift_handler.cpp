@@ -56,6 +56,7 @@ class LiftHandler {
     std::optional<c10::impl::ExcludeDispatchKeyGuard> once;
     if (!op_.is_transparent) once.emplace(c10::DispatchKey::DeferredInit);
     lift_arguments();
+    if (tracer_->watches_tensors()) watch_arguments();
     tracer_->set_autocast(is_autocast_enabled());
     tracer_->set_grad_mode(at::GradMode::is_enabled());
     ensure_functionalizable(op_);
@@ -382,6 +383,15 @@ class LiftHandler {
       if (!stack_[first + index].isTensorList()) continue;
       for_each_tensor(stack_[first + index], [&](const at::Tensor& tensor) {
         if (is_traced(tensor)) tracer_->count_list_write(tensor);
+      });
+    }
+  }
+
+  /// Some were made by no operator: torch::zeros() and its like return a copy of one.
+  void watch_arguments() {
+    for (const c10::IValue& argument : arguments()) {
+      for_each_tensor(argument, [&](const at::Tensor& tensor) {
+        if (is_traced(tensor)) tracer_->watch(tensor);
       });
     }
   }

@@ -8,13 +8,14 @@
 #include <algorithm>
 
 #include "ahead/errors.h"
-#include "ops/facts.h"
+#include "ops/node_facts.h"
 #include "trace/functional.h"
 
 namespace ahead::tracing {
 namespace {
 
 using Kind = ResultFacts::Kind;
+using ops::viewed_by;
 
 at::functionalization::FunctionalStorageImpl* storage_of(const at::Tensor& traced) {
   return static_cast<at::functionalization::FunctionalStorageImpl*>(
@@ -24,14 +25,6 @@ at::functionalization::FunctionalStorageImpl* storage_of(const at::Tensor& trace
 /// The value of the memory that a traced tensor is a view of, or all of.
 Value* root_of(const at::Tensor& traced) {
   return as_fake(storage_of(traced)->base()).value();
-}
-
-/// The value that this one is a view of; null if it is none.
-Value* viewed_by(const Value* value) {
-  const Node* node = value->producer();
-  if (node == nullptr || !node->op().in_dispatcher()) return nullptr;
-  if (ops::facts(node->op()).view == ops::ViewKind::None) return nullptr;
-  return !node->args().empty() && node->args()[0].is_value() ? node->args()[0].value() : nullptr;
 }
 
 /// Several tensors from outside may be views of one: the one that a value was made from.

@@ -128,14 +128,22 @@ void Tracer::add_watched(const at::Tensor& tensor) {
   watched_.emplace_back(tensor.getIntrusivePtr());
 }
 
+std::vector<at::Tensor> Tracer::watched() const {
+  std::vector<at::Tensor> tensors;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (const auto& tensor : watched_) {
+    auto alive = tensor.lock();
+    if (alive && seen.insert(alive.get()).second) tensors.emplace_back(std::move(alive));
+  }
+  return tensors;
+}
+
 Tracer::WriteCounts Tracer::count_writes() const {
   WriteCounts counts;
   const auto add = [&](const c10::intrusive_ptr<c10::TensorImpl>& tensor) {
     counts.emplace_back(tensor, functional_wrapper(at::Tensor(tensor)).mutation_counter());
   };
-  for (const auto& tensor : watched_) {
-    if (auto alive = tensor.lock()) add(alive);
-  }
+  for (const at::Tensor& tensor : watched()) add(tensor.getIntrusivePtr());
   for (const Lifted& lifted : lifted_) add(lifted.wrapper.getIntrusivePtr());
   return counts;
 }

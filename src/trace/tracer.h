@@ -205,12 +205,15 @@ class Tracer : public c10::intrusive_ptr_target {
   /// own.
   std::vector<const Value*> escaped() const;
 
-  /// From now on tensors that user code gets are watched, so that their writes can be counted.
-  void watch_writes() { watches_writes_ = true; }
+  /// From now on tensors that user code gets are watched.
+  void watch_tensors() { watches_tensors_ = true; }
+  bool watches_tensors() const { return watches_tensors_; }
   /// User code gets this tensor.
   void watch(const at::Tensor& tensor) {
-    if (watches_writes_) add_watched(tensor);
+    if (watches_tensors_) add_watched(tensor);
   }
+  /// Those that are still alive, each once.
+  std::vector<at::Tensor> watched() const;
   /// How often each watched tensor that is still alive has been written to.
   using WriteCounts = std::vector<std::pair<c10::weak_intrusive_ptr<c10::TensorImpl>, uint64_t>>;
   WriteCounts count_writes() const;
@@ -277,7 +280,7 @@ class Tracer : public c10::intrusive_ptr_target {
   std::unordered_map<const c10::TensorImpl*, Constant> constants_;
   std::unordered_map<const c10::TensorImpl*, uint64_t> list_writes_;
   std::deque<Holder> holders_;
-  bool watches_writes_ = false;
+  bool watches_tensors_ = false;
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> watched_;
   static constexpr size_t kFirstSweep = 256;
   size_t next_sweep_ = kFirstSweep;  ///< how many entries until those of dead tensors are removed

@@ -119,6 +119,8 @@ class AHEAD_API CompiledCore {
                                  const MakePrototype& prototype);
   std::shared_ptr<Entry> make_entry(const Situation& situation, const aot::FlatFunction& function,
                                     const MakePrototype& prototype);
+  /// What remembers that calls like this one have to run eagerly.
+  static std::shared_ptr<Entry> make_eager_entry(const Situation& situation, std::string reason);
   std::shared_ptr<Entry> confirm(const std::shared_ptr<Entry>& entry, const Situation& situation,
                                  const aot::FlatFunction& function, const MakePrototype& prototype);
   std::shared_ptr<Entry> replace(const std::shared_ptr<Entry>& entry, const Situation& situation,
