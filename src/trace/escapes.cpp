@@ -1,8 +1,5 @@
 #include "trace/escapes.h"
 
-#include <ATen/FunctionalStorageImpl.h>
-#include <ATen/FunctionalTensorWrapper.h>
-
 #include <algorithm>
 #include <unordered_set>
 
@@ -19,10 +16,8 @@ Value* whole_value(const at::Tensor& traced) {
   const at::FunctionalTensorWrapper& wrapper = functional_wrapper(traced);
   if (!wrapper.is_up_to_date()) return nullptr;
   Value* value = as_fake(wrapper.value()).value();
-  auto* memory = static_cast<at::functionalization::FunctionalStorageImpl*>(
-      traced.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
   const bool is_made = value->producer() != nullptr && value->producer()->phase == Phase::Forward;
-  return is_made && as_fake(memory->base()).value() == value ? value : nullptr;
+  return is_made && as_fake(functional_memory(traced)->base()).value() == value ? value : nullptr;
 }
 
 }  // namespace

@@ -12,10 +12,9 @@
 #include "ir/size_node.h"
 #include "ops/facts.h"
 #include "trace/fake_handler.h"
-#include "trace/fake_tensor.h"
-#include "trace/functional.h"
 #include "trace/inference.h"
 #include "trace/map_tensors.h"
+#include "trace/views.h"
 
 namespace ahead::tracing {
 namespace {
@@ -37,16 +36,19 @@ void check_shape(const TracedOp& op, Tracer& tracer, const torch::jit::Stack& ar
               " doesn't match the broadcast shape ", result.sizes());
 }
 
+/// The tensor, or one that lies as it does in this trace where its sizes may change.
+at::Tensor with_fixed_sizes(const at::Tensor& tensor) {
+  if (!is_symbolic(tensor)) return tensor;
+  std::vector<int64_t> sizes, strides;
+  for (const c10::SymInt& size : tensor.sym_sizes()) sizes.push_back(peek(size));
+  for (const c10::SymInt& stride : tensor.sym_strides()) strides.push_back(peek(stride));
+  return at::Tensor(at::detail::empty_strided_meta(sizes, strides, tensor.scalar_type()));
+}
+
 /// Meta kernels know fixed sizes only.
 void fix_sizes(c10::IValue& argument) {
   if (has_sizes(argument)) argument = with_peeked_sizes(argument);
-  map_tensors(argument, [](const at::Tensor& tensor) {
-    if (!tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return tensor;
-    std::vector<int64_t> sizes, strides;
-    for (const c10::SymInt& size : tensor.sym_sizes()) sizes.push_back(peek(size));
-    for (const c10::SymInt& stride : tensor.sym_strides()) strides.push_back(peek(stride));
-    return at::Tensor(at::detail::empty_strided_meta(sizes, strides, tensor.scalar_type()));
-  });
+  map_tensors(argument, with_fixed_sizes);
 }
 
 /// Which of its two operands a matrix product takes first depends on how its result lies.
@@ -78,12 +80,6 @@ bool is_complex(const c10::IValue& argument) {
     is_any = is_any || (tensor.defined() && tensor.is_complex());
   });
   return is_any;
-}
-
-/// The tensor, or one that lies as it does in this trace where its sizes may change.
-at::Tensor with_fixed_sizes(const at::Tensor& tensor) {
-  if (!tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return tensor;
-  return as_fake(functional_wrapper(tensor).value()).meta();
 }
 
 /// Along which dimension a kernel runs that writes to a tensor.

@@ -1,6 +1,5 @@
 #include "trace/handlers.h"
 
-#include <ATen/FunctionalStorageImpl.h>
 #include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/ops/copy.h>
@@ -30,15 +29,6 @@ namespace ahead::tracing {
 namespace {
 
 namespace functional = at::functionalization::impl;
-
-at::functionalization::FunctionalStorageImpl* memory_of(const at::Tensor& traced) {
-  return static_cast<at::functionalization::FunctionalStorageImpl*>(
-      traced.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
-}
-
-bool is_symbolic(const at::Tensor& tensor) {
-  return tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
-}
 
 /// The topmost handler: it sees every operator that user code calls while tracing, with all keys
 /// still to come. Tensors from outside the trace are replaced by what stands for them inside.
@@ -150,7 +140,7 @@ class LiftHandler {
     const c10::IValue& result = stack_.back();
     if (!result.isTensor() || !is_traced(result.toTensor())) return;
     const at::Tensor& view = result.toTensor();
-    auto* memory = memory_of(view);
+    auto* memory = functional_memory(view);
     const at::Tensor whole = memory->base();
     if (is_symbolic(view) || is_symbolic(whole) || view.scalar_type() != whole.scalar_type() ||
         end_of(view) <= end_of(whole))

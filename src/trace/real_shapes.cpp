@@ -1,8 +1,7 @@
 #include "trace/real_shapes.h"
 
-#include <ATen/FunctionalStorageImpl.h>
-
 #include "ahead/errors.h"
+#include "trace/functional.h"
 
 namespace ahead::tracing {
 namespace {
@@ -16,8 +15,7 @@ bool has_same_shape(const at::Tensor& a, const at::Tensor& b) {
 
 TensorMeta geometry_of(const Lifted& lifted) {
   TensorMeta geometry = TensorMeta::of(lifted.wrapper);
-  auto* memory = static_cast<at::functionalization::FunctionalStorageImpl*>(
-      lifted.wrapper.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+  auto* memory = functional_memory(lifted.wrapper);
   // What was written to begins anew.
   geometry.offset += lifted.contents.storage_offset() - memory->base().storage_offset();
   return geometry;

@@ -17,14 +17,9 @@ namespace {
 using Kind = ResultFacts::Kind;
 using ops::viewed_by;
 
-at::functionalization::FunctionalStorageImpl* storage_of(const at::Tensor& traced) {
-  return static_cast<at::functionalization::FunctionalStorageImpl*>(
-      traced.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
-}
-
 /// The value of the memory that a traced tensor is a view of, or all of.
 Value* root_of(const at::Tensor& traced) {
-  return as_fake(storage_of(traced)->base()).value();
+  return as_fake(functional_memory(traced)->base()).value();
 }
 
 /// Several tensors from outside may be views of one: the one that a value was made from.
@@ -180,7 +175,7 @@ void ResultSorter::sort(size_t i) {
                                    "Return what it was set to.");
   }
   if (find_viewed_input(i)) return;
-  groups_[group_of_.emplace(storage_of(traced_[i]), i).first->second].push_back(i);
+  groups_[group_of_.emplace(functional_memory(traced_[i]), i).first->second].push_back(i);
 }
 
 /// Whether the result is an input, or an earlier result.
@@ -204,7 +199,7 @@ bool ResultSorter::find_viewed_input(size_t i) {
   size_t position = 0;
   const bool is_view = !is_memory(i) && !traced.is_inference() && traced.is_view();
   const auto viewed = is_view ? inputs_.find(traced._base().unsafeGetTensorImpl()) : inputs_.end();
-  const auto memory = memories_.find(storage_of(traced));
+  const auto memory = memories_.find(functional_memory(traced));
   if (viewed != inputs_.end() && has_other_memory(tracer_.lifted()[viewed->second])) {
     position = viewed->second;
   } else if (memory != memories_.end()) {

@@ -41,11 +41,6 @@ bool has_same_elements(const at::Tensor& base, const at::Tensor& view) {
          base.is_neg() == view.is_neg();
 }
 
-/// How to go on from views of changing sizes is not remembered: nobody asks, without gradient.
-bool is_symbolic(const at::Tensor& tensor) {
-  return tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
-}
-
 bool lies_within(const at::Tensor& base, const at::Tensor& view) {
   return view.storage_offset() >= base.storage_offset() && end_of(view) <= end_of(base);
 }
@@ -57,9 +52,14 @@ void recover_by_layout(const at::Tensor& view) {
   if (meta == nullptr || !meta->has_bw_view()) return;
   auto& info = const_cast<ViewInfo&>(meta->get_backward_view());
   if (!info.has_view_fn() || dynamic_cast<LayoutView*>(info.view_fn_.get()) != nullptr) return;
+  // How to go on from views of changing sizes is not remembered: nobody asks, without gradient.
   if (is_symbolic(info.base_) || is_symbolic(view)) return;
   if (!has_same_elements(info.base_, view) || !lies_within(info.base_, view)) return;
   info.view_fn_ = std::make_unique<LayoutView>(info.base_, view);
+}
+
+bool is_symbolic(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
 }
 
 int64_t end_of(const at::Tensor& tensor) {

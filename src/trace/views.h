@@ -9,6 +9,9 @@ namespace ahead::tracing {
 /// gradients another layout and other roundings.
 void recover_by_layout(const at::Tensor& view);
 
+/// Whether its sizes or strides may change from run to run.
+bool is_symbolic(const at::Tensor& tensor);
+
 /// The first position in memory behind the last element.
 int64_t end_of(const at::Tensor& tensor);
 
