@@ -4,6 +4,7 @@
 #include <ahead/ahead.h>
 #include <benchmark/benchmark.h>
 
+#include <memory>
 #include <optional>
 
 #include "models/models.h"
@@ -35,30 +36,51 @@ Workload narrow_gpt(int64_t layers) {
       {.layers = layers, .width = 32, .heads = 2, .vocabulary = 32, .context = 8});
 }
 
-/// What LibTorch itself takes for a forward and a backward on tensors without data, with no trace: how
-/// that grows with the layers is how any tracer's time must grow that lets LibTorch make the graph.
-void autograd_alone(benchmark::State& state) {
-  const auto options = torch::dtype(at::kFloat).device(at::kMeta);
-  std::vector<at::Tensor> weights;
-  for (int64_t i = 0; i < 6 * state.range(0); ++i)
-    weights.push_back(torch::empty({32, 32}, options).requires_grad_());
-  const at::Tensor input = torch::empty({4, 32}, options);
-  const auto step = [&] {
-    at::Tensor x = input;
-    for (const at::Tensor& weight : weights) {
-      const at::Tensor y = torch::gelu(torch::mm(x, weight.t()));
-      x = x + y.view({2, 2, 32}).transpose(0, 1).reshape({4, 32});
-    }
-    x.sum().backward();
+/// One whose tensors hold next to nothing, so that only the work of LibTorch's autograd is left.
+Workload hollow_gpt(int64_t layers) {
+  return models::gpt_workload(
+      {.layers = layers, .width = 2, .heads = 1, .vocabulary = 2, .context = 1});
+}
+
+constexpr int64_t kFewLayers = 11, kTimes = 16;  // 1,236 nodes, and 19,386
+
+/// How many times as long something takes for a model of sixteen times the layers. The small model
+/// has as many turns as it takes to do the work of the large one, so that both meet the same
+/// machine.
+template <class Make, class Work>
+void growth(benchmark::State& state, Make&& make, Work&& work) {
+  const Workload few = make(kFewLayers), many = make(kTimes * kFewLayers);
+  const auto time = [&](const Workload& workload) {
+    // Taking down what the work leaves behind is not part of it.
+    decltype(work(workload)) left;
+    return models::milliseconds([&] { left = work(workload); }, models::thread_clock);
   };
-  std::vector<double> times;
+  time(few), time(many);
+  std::vector<double> small, large, ratios;
   for (auto _ : state) {
-    for (const at::Tensor& weight : weights) weight.mutable_grad().reset();
-    times.push_back(models::milliseconds(step, models::thread_clock));
-    state.SetIterationTime(times.back() * 1e-3);
+    double sum = 0;
+    for (int64_t i = 0; i < kTimes; ++i) sum += time(few);
+    small.push_back(sum / kTimes);
+    large.push_back(time(many));
+    ratios.push_back(large.back() / small.back());
+    state.SetIterationTime((sum + large.back()) * 1e-3);
   }
-  state.counters["nodes"] = 0;
-  state.counters["min_ms"] = *std::min_element(times.begin(), times.end());
+  state.counters["few_ms"] = models::median(small);
+  state.counters["many_ms"] = models::median(large);
+  state.counters["ratio"] = models::median(ratios);
+}
+
+void add_growth() {
+  auto trace = [](const Workload& workload) {
+    return std::make_unique<ahead::JointGraph>(ahead::trace_joint(workload.loss, workload.inputs));
+  };
+  // What LibTorch makes and takes down for the same model without a trace.
+  auto eager = [](const Workload& workload) { return models::eager_step(workload); };
+  auto of_trace = [=](benchmark::State& state) { growth(state, narrow_gpt, trace); };
+  auto of_eager = [=](benchmark::State& state) { growth(state, hollow_gpt, eager); };
+  for (auto* benchmark : {benchmark::RegisterBenchmark("growth/trace", of_trace),
+                          benchmark::RegisterBenchmark("growth/eager", of_eager)})
+    benchmark->UseManualTime()->Unit(benchmark::kMillisecond);
 }
 
 void add(const std::string& name, std::function<Workload()> make) {
@@ -69,19 +91,13 @@ void add(const std::string& name, std::function<Workload()> make) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  at::set_num_threads(1);
   add("trace/mlp", models::mlp_workload);
   add("trace/gpt12", [] { return models::gpt_workload(); });
   add("trace/resnet8", models::resnet_workload);
   add("trace/lstm", models::lstm_workload);
   add("trace/pinn", models::pinn_workload);
-  for (int64_t layers : {11, 176}) {  // 1,236 and 19,386 nodes
-    add("trace_layers/" + std::to_string(layers), [layers] { return narrow_gpt(layers); });
-  }
-  benchmark::RegisterBenchmark("autograd_layers", autograd_alone)
-      ->Arg(11)
-      ->Arg(176)
-      ->UseManualTime()
-      ->Unit(benchmark::kMillisecond);
+  add_growth();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   benchmark::RunSpecifiedBenchmarks();

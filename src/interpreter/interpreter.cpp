@@ -90,7 +90,7 @@ class Frame {
 
  private:
   at::Tensor& reg(int32_t index) { return registers_[static_cast<size_t>(index)]; }
-  const c10::OperatorHandle& choose(const Plan::Call& call) const;
+  const c10::OperatorHandle& choose(const Plan::Call& call);
   void push_operands(const Plan::Call& call);
   at::Tensor take(const Plan::Operand& operand);
   const Plan::Operand* push_list(const Plan::Operand* operand);
@@ -180,8 +180,9 @@ const Plan::Operand* Frame::push_list(const Plan::Operand* operand) {
   return end;
 }
 
-/// The operator, or the one that writes to the first argument if that alone has all of its memory.
-const c10::OperatorHandle& Frame::choose(const Plan::Call& call) const {
+/// The operator, or the one that writes to the first argument if that alone has all of its memory;
+/// then the stack is what that one takes.
+const c10::OperatorHandle& Frame::choose(const Plan::Call& call) {
   if (call.reuse == Plan::kNothing) return *call.op;
   const Plan::Reuse& reuse = plan_.reuses[static_cast<size_t>(call.reuse)];
   const at::Tensor& first = stack_.front().toTensor();
@@ -192,7 +193,9 @@ const c10::OperatorHandle& Frame::choose(const Plan::Call& call) const {
   const bool is_last = first.use_count() == 1 && storage.use_count() == 1;
   const bool fits = is_last && storage.nbytes() == first.nbytes() && first.sizes() == reuse.sizes &&
                     first.strides() == reuse.strides;
-  return fits ? *reuse.in_place : *call.op;
+  if (!fits) return *call.op;
+  if (reuse.names_result) stack_.push_back(stack_.front());
+  return *reuse.writer;
 }
 
 void Frame::push_operands(const Plan::Call& call) {

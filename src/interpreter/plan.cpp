@@ -44,6 +44,20 @@ const Operator& with_wrapped_number(const Operator& op) {
   return found == overloads->end() ? op : *found->second;
 }
 
+/// For the gradient of a pointwise operator, the overload that writes it to a given tensor, which
+/// may be the gradient it is made of; null if there is none.
+const Operator* gradient_writer(const Operator& op) {
+  const Operator* writer = Operator::find(op.name() + ".grad_input");
+  if (writer == nullptr) return nullptr;
+  const auto &taken = op.schema().arguments(), &written = writer->schema().arguments();
+  const bool takes_same = written.size() == taken.size() + 1 &&
+                          std::equal(taken.begin(), taken.end(), written.begin(),
+                                     [](const c10::Argument& one, const c10::Argument& other) {
+                                       return *one.type() == *other.type();
+                                     });
+  return takes_same ? writer : nullptr;
+}
+
 /// Translates one graph; values become registers numbered by first definition.
 class Planner {
  public:
@@ -171,8 +185,8 @@ class Planner {
   /// Complex division rounds differently in place.
   int32_t add_reuse(const Node& node, const Plan::Call& call) {
     const ops::OpFacts& facts = ops::facts(node.op());
-    if (facts.op_class != ops::OpClass::Pointwise || facts.in_place == nullptr ||
-        node.results().size() != 1 || node.result() == nullptr || !node.args()[0].is_value())
+    if (facts.op_class != ops::OpClass::Pointwise || node.results().size() != 1 ||
+        node.result() == nullptr || !node.args()[0].is_value())
       return Plan::kNothing;
     const Value& argument = *node.args()[0].value();
     const TensorMeta &before = argument.meta, &after = node.result()->meta;
@@ -182,8 +196,11 @@ class Planner {
         at::isComplexType(after.dtype) || before.device != after.device ||
         before.sizes != after.sizes || before.strides != after.strides)
       return Plan::kNothing;
-    const Operator& in_place = *ops::facts(with_wrapped_number(node.op())).in_place;
-    plan_.reuses.push_back({&in_place.handle(), after.sizes, after.strides});
+    const Operator& op = with_wrapped_number(node.op());
+    const bool names_result = ops::facts(op).in_place == nullptr;
+    const Operator* writer = names_result ? gradient_writer(op) : ops::facts(op).in_place;
+    if (writer == nullptr) return Plan::kNothing;
+    plan_.reuses.push_back({&writer->handle(), names_result, after.sizes, after.strides});
     return static_cast<int32_t>(plan_.reuses.size()) - 1;
   }
 

@@ -52,7 +52,8 @@ struct Interpreter::Plan {
   };
   /// A pointwise call whose first argument nobody needs any more: the result may take its memory.
   struct Reuse {
-    const c10::OperatorHandle* in_place;
+    const c10::OperatorHandle* writer;  ///< to the first argument
+    bool names_result;  ///< the writer takes what it writes to once more, as its last argument
     TensorMeta::Dims sizes, strides;  ///< of the result; the argument must have the same
   };
   /// A constant that follows from sizes which each run is given.
