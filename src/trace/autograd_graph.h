@@ -1,11 +1,11 @@
 #pragma once
 
+#include <c10/util/flat_hash_map.h>
 #include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <cstdint>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 /// What can be learnt from LibTorch's graph of autograd nodes before it runs.
@@ -15,7 +15,7 @@ namespace ahead::tracing {
 template <class Visit>
 void for_each_node(const torch::autograd::edge_list& roots, Visit&& visit) {
   std::vector<torch::autograd::Node*> pending;
-  std::unordered_set<torch::autograd::Node*> seen;
+  ska::flat_hash_set<torch::autograd::Node*> seen;
   const auto add = [&](const torch::autograd::Edge& edge) {
     if (edge.function && seen.insert(edge.function.get()).second)
       pending.push_back(edge.function.get());

@@ -176,7 +176,7 @@ Argument FakeHandler::take_tensor(at::Tensor& tensor) {
   choose_device(tensor);
   if (at::isFloatingType(tensor.scalar_type())) tracer_->note_dtype(tensor.scalar_type());
   Value* value = fake.value();
-  tensor = at::Tensor(fake.meta());
+  tensor = fake.meta();
   return Argument(value);
 }
 

@@ -22,24 +22,41 @@ c10::DispatchKeySet fake_keys(const at::Tensor& meta, at::Device device) {
          c10::getAutocastRelatedKeySetFromBackend(component);
 }
 
+/// A meta tensor with the layout, the number flag and the lazy bits of another on this storage.
+at::Tensor make_meta(c10::Storage storage, const c10::TensorImpl& like, bool stands_for_number) {
+  const c10::DispatchKeySet bits{c10::DispatchKey::Conjugate, c10::DispatchKey::Negative};
+  auto meta = c10::make_intrusive<c10::TensorImpl>(
+      c10::TensorImpl::VIEW, std::move(storage),
+      c10::DispatchKeySet(c10::DispatchKey::Meta) | (like.key_set() & bits), like.dtype());
+  meta->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
+  if (stands_for_number) meta->set_wrapped_number(true);
+  return at::Tensor(std::move(meta));
+}
+
 }  // namespace
 
 FakeTensor::FakeTensor(at::Tensor meta, at::Device device, Value* value,
                        c10::intrusive_ptr<Tracer> tracer,
                        std::shared_ptr<const SymbolicLayout> symbolic)
     : TensorImpl(c10::Storage(meta.storage()), fake_keys(meta, device), meta.dtype()),
-      meta_(std::move(meta)),
       value_(value),
       tracer_(std::move(tracer)),
       holder_(tracer_->note_holder(value)),
+      stands_for_number_(meta.unsafeGetTensorImpl()->is_wrapped_number()),
       symbolic_(std::move(symbolic)) {
   device_opt_ = device;
-  sizes_and_strides_.set_sizes(meta_.sizes());
-  sizes_and_strides_.set_strides(meta_.strides());
-  storage_offset_ = meta_.storage_offset();
+  sizes_and_strides_.set_sizes(meta.sizes());
+  sizes_and_strides_.set_strides(meta.strides());
+  storage_offset_ = meta.storage_offset();
   refresh_numel();
   refresh_contiguous();
-  if (is_symbolic()) set_sizes_and_strides(symbolic_->sizes, symbolic_->strides, symbolic_->offset);
+  if (!is_symbolic()) return;
+  fixed_ = std::move(meta);
+  set_sizes_and_strides(symbolic_->sizes, symbolic_->strides, symbolic_->offset);
+}
+
+at::Tensor FakeTensor::meta() const {
+  return is_symbolic() ? fixed_ : make_meta(c10::Storage(storage_), *this, stands_for_number_);
 }
 
 // Possibly on one of the engine's threads, while the trace looks what is left.
@@ -49,7 +66,7 @@ FakeTensor::~FakeTensor() {
 
 c10::intrusive_ptr<c10::TensorImpl> FakeTensor::copy(c10::VariableVersion version,
                                                      bool allow_change) const {
-  auto copy = c10::make_intrusive<FakeTensor>(meta_, *device_opt_, value_, tracer_, symbolic_);
+  auto copy = c10::make_intrusive<FakeTensor>(meta(), *device_opt_, value_, tracer_, symbolic_);
   copy->set_version_counter(std::move(version));
   copy->set_allow_tensor_metadata_change(allow_change);
   return copy;
@@ -80,14 +97,8 @@ at::Tensor meta_copy(const at::Tensor& real) {
   const size_t bytes = real.has_storage() ? real.storage().nbytes() : real.nbytes();
   c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, c10::GetAllocator(at::kMeta),
                        /*resizable=*/true);
-  const c10::DispatchKeySet bits{c10::DispatchKey::Conjugate, c10::DispatchKey::Negative};
-  auto impl = c10::make_intrusive<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::Meta) | (real.key_set() & bits),
-      real.dtype());
-  impl->set_storage_offset(real.storage_offset());
-  impl->set_sizes_and_strides(real.sizes(), real.strides());
-  if (real.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
-  return at::Tensor(std::move(impl));
+  const c10::TensorImpl& impl = *real.unsafeGetTensorImpl();
+  return make_meta(std::move(storage), impl, impl.is_wrapped_number());
 }
 
 Value* value_of(const at::Tensor& traced) {

@@ -17,8 +17,8 @@ class Tracer;
 /// Where a tracer notes what one of its fake tensors holds; null once that is gone.
 using Holder = std::atomic<const Value*>;
 
-/// A tensor without data: it looks like one on the real device, carries a meta tensor from which
-/// shapes are inferred, and knows its value in the graph that its tracer is building.
+/// A tensor without data: it looks like one on the real device, and knows its value in the graph
+/// that its tracer is building.
 class FakeTensor final : public c10::TensorImpl {
  public:
   /// `symbolic`: its layout if that may change from run to run; null: it may not.
@@ -26,7 +26,9 @@ class FakeTensor final : public c10::TensorImpl {
              std::shared_ptr<const SymbolicLayout> symbolic = nullptr);
   ~FakeTensor() override;
 
-  const at::Tensor& meta() const { return meta_; }
+  /// A meta tensor of the same layout on the same storage, from which shapes are inferred. It is
+  /// made anew each time: kept, it would fill the caches of the processor while nobody needs it.
+  at::Tensor meta() const;
   Value* value() const { return value_; }
   Tracer& tracer() const { return *tracer_; }
   bool is_symbolic() const { return symbolic_ != nullptr; }
@@ -40,11 +42,12 @@ class FakeTensor final : public c10::TensorImpl {
   const char* tensorimpl_type_name() const override;
   c10::intrusive_ptr<TensorImpl> copy(c10::VariableVersion version, bool allow_change) const;
 
-  at::Tensor meta_;
   Value* value_;
   c10::intrusive_ptr<Tracer> tracer_;
   Holder& holder_;  ///< of the tracer
+  bool stands_for_number_;
   std::shared_ptr<const SymbolicLayout> symbolic_;
+  at::Tensor fixed_;  ///< the meta tensor, if the layout may change: as it is in this trace
 };
 
 /// True for fake tensors themselves, not for the functional wrappers around them.

@@ -344,7 +344,9 @@ void Session::add_gradients() {
                                    [](const at::Tensor& gradient) { return gradient.defined(); });
   if (!has_any && !reaches_any(roots, targets)) check_no_inner_history(roots);
   for (size_t i = 0; i < gradients.size(); ++i) {
-    add_output(gradients[i], {Slot::Kind::GradOf, positions[i]});
+    // Let go of at once, while it is in the caches of the processor.
+    const at::Tensor gradient = std::move(gradients[i]);
+    add_output(gradient, {Slot::Kind::GradOf, positions[i]});
   }
 }
 
@@ -436,10 +438,10 @@ void Session::check_not_mutated_in_backward() const {
 void Session::add_accumulated_grads() {
   for (size_t i = 0; i < tracer_.lifted().size(); ++i) {
     const Lifted& lifted = tracer_.lifted()[i];
-    if (!lifted.real.is_leaf() || !lifted.wrapper.is_leaf()) continue;
     const bool shared = lifted.link == GradLink::SharedLeaf;
-    const at::Tensor grad = shared ? lifted.real.grad() : lifted.wrapper.grad();
+    const at::Tensor grad = (shared ? lifted.real : lifted.wrapper).unsafeGetTensorImpl()->grad();
     if (!grad.defined() || !is_traced(grad)) continue;
+    if (!lifted.real.is_leaf() || !lifted.wrapper.is_leaf()) continue;
     const bool unchanged = lifted.original_grad.defined() && !shared &&
                            grad.is_same(tracer_.lift(lifted.original_grad));
     if (unchanged) continue;
@@ -469,7 +471,7 @@ void Session::note_grads() {
 void Session::restore_grads() {
   for (const Lifted& lifted : tracer_.lifted()) {
     if (lifted.link != GradLink::SharedLeaf) continue;
-    const at::Tensor& grad = lifted.real.grad();
+    const at::Tensor& grad = lifted.real.unsafeGetTensorImpl()->grad();
     if (grad.defined() && is_traced(grad)) lifted.real.mutable_grad() = lifted.original_grad;
   }
 }
