@@ -52,38 +52,42 @@ Workload pointwise_chain() {
   return {"chain", {weight}, {torch::randn({16})}, loss};
 }
 
-/// The matrix products of the MLP's step alone, into memory that is there: what no graph of the
-/// same kernels can save.
-void products(benchmark::State& state, int threads) {
+/// The MLP's step written down kernel by kernel, without autograd: a graph of the same kernels
+/// comes close to it at best.
+void by_hand(benchmark::State& state, int threads) {
   at::set_num_threads(threads);
   const Workload workload = models::mlp_workload();
-  const ahead::Graph graph = ahead::trace_joint(workload.loss, workload.inputs);
-  struct Product {
-    Tensor bias, left, right, result;
-  };
-  const auto like = [](const ahead::Value* value) {
-    return at::empty_strided(value->meta.sizes, value->meta.strides).normal_();
-  };
-  std::vector<Product> all;
-  for (const ahead::Node& node : graph.nodes()) {
-    const bool is_plain = node.op().name() == "aten.mm";
-    if (!is_plain && node.op().name() != "aten.addmm") continue;
-    const size_t first = is_plain ? 0 : 1;
-    all.push_back({is_plain ? Tensor() : like(node.args()[0].value()),
-                   like(node.args()[first].value()), like(node.args()[first + 1].value()),
-                   like(node.result())});
-  }
-  auto eager_step = [&] { models::eager_step(workload); };
-  auto products_alone = [&] {
+  std::vector<Tensor> p;
+  for (const Tensor& parameter : workload.parameters) p.push_back(parameter.detach());
+  const Tensor x = workload.inputs[0], target = workload.inputs[1], one = torch::ones({});
+  std::vector<Tensor> results;
+  auto step = [&] {
+    results.clear();
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    for (Product& product : all) {
-      if (product.bias.defined())
-        at::addmm_out(product.result, product.bias, product.left, product.right);
-      else
-        at::mm_out(product.result, product.left, product.right);
-    }
+    Tensor first = at::addmm(p[1], x, p[0].t()).relu_();
+    Tensor second = at::addmm(p[3], first, p[2].t()).relu_();
+    const Tensor logs = at::_log_softmax(at::addmm(p[5], second, p[4].t()), 1, false);
+    auto [loss, weight] = at::nll_loss_forward(logs, target, {}, at::Reduction::Mean, -100);
+    Tensor gradient =
+        at::nll_loss_backward(one, logs, target, {}, at::Reduction::Mean, -100, weight);
+    gradient = at::_log_softmax_backward_data(gradient, logs, 1, at::kFloat);
+    results.push_back(loss);
+    const auto add_layer = [&](const Tensor& input) {
+      results.push_back(at::mm(gradient.t(), input));
+      results.push_back(at::sum(gradient, {0}, /*keepdim=*/true).view({-1}));
+    };
+    const auto pass_layer = [&](const Tensor& weights, Tensor& output) {
+      Tensor before = at::mm(gradient, weights);
+      add_layer(output);
+      gradient = at::threshold_backward_out(before, before, output, 0);
+      output.reset();
+    };
+    pass_layer(p[4], second);
+    pass_layer(p[2], first);
+    add_layer(x);
   };
-  compare(state, eager_step, products_alone, threads);
+  compare(
+      state, [&] { models::eager_step(workload); }, step, threads);
 }
 
 void add(const std::string& name, std::function<void(benchmark::State&, int threads)> run) {
@@ -110,7 +114,7 @@ int main(int argc, char** argv) {
   add_step("lstm", models::lstm_workload);
   add_step("pinn", models::pinn_workload);
   add_step("chain", pointwise_chain);
-  add("products/mlp", products);
+  add("by_hand/mlp", by_hand);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   benchmark::RunSpecifiedBenchmarks();

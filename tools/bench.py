@@ -185,14 +185,14 @@ def rows_of(samples):
             ratio <= MOST_TIMES if is_required else None,
         )
 
-    for name in [name for name in samples if name.startswith(("step/", "products/")) and name.endswith("/ratio")]:
+    for name in [name for name in samples if name.startswith(("step/", "by_hand/")) and name.endswith("/ratio")]:
         what, model, threads, _ = name.split("/")
         threads = int(threads.removeprefix("threads:"))
         stem = name.removesuffix("/ratio")
         ratio = statistics.median(samples[name])
         required = STEPS.get(model) if what == "step" and threads == STEP_THREADS else None
         yield Row(
-            f"{'matrix products of' if what == 'products' else what} {model}, {threads} thread{'s'[:threads - 1]}, against eager",
+            f"{what.replace('_', ' ')} {model}, {threads} thread{'s'[:threads - 1]}, against eager",
             statistics.median(samples[stem + "/graph_ms"]),
             statistics.median(samples[stem + "/eager_ms"]),
             f"{ratio:.2f}×", "" if required is None else f"≤ {required}×",

@@ -98,6 +98,49 @@ TEST(Interpreter, NeedsOneBufferForAChainOfPointwiseCalls) {
   EXPECT_TRUE(result.equal((x.sin() * 2 + x).exp()));
 }
 
+TEST(Interpreter, GradientsTakeTheMemoryOfTheGradientTheyAreMadeOf) {
+  using Formula = Tensor (*)(const Tensor& gradient, const Tensor& x);
+  const std::pair<const char*, Formula> formulas[] = {
+      {"threshold",
+       [](const Tensor& g, const Tensor& x) { return at::threshold_backward(g, x, 0.1); }},
+      {"gelu", [](const Tensor& g, const Tensor& x) { return at::gelu_backward(g, x); }},
+      {"gelu by tanh",
+       [](const Tensor& g, const Tensor& x) { return at::gelu_backward(g, x, "tanh"); }},
+      {"tanh", [](const Tensor& g, const Tensor& x) { return at::tanh_backward(g, x); }},
+      {"sigmoid", [](const Tensor& g, const Tensor& x) { return at::sigmoid_backward(g, x); }},
+      {"silu", [](const Tensor& g, const Tensor& x) { return at::silu_backward(g, x); }},
+      {"hardtanh",
+       [](const Tensor& g, const Tensor& x) { return at::hardtanh_backward(g, x, -0.5, 0.5); }},
+      {"hardsigmoid",
+       [](const Tensor& g, const Tensor& x) { return at::hardsigmoid_backward(g, x); }},
+      {"hardshrink",
+       [](const Tensor& g, const Tensor& x) { return at::hardshrink_backward(g, x, 0.3); }},
+      {"softshrink",
+       [](const Tensor& g, const Tensor& x) { return at::softshrink_backward(g, x, 0.3); }},
+      {"softplus",
+       [](const Tensor& g, const Tensor& x) { return at::softplus_backward(g, x, 1, 20); }},
+      {"leaky_relu",
+       [](const Tensor& g, const Tensor& x) { return at::leaky_relu_backward(g, x, 0.1, false); }},
+      {"elu",
+       [](const Tensor& g, const Tensor& x) { return at::elu_backward(g, 1, 1, 1, false, x); }},
+      {"logit", [](const Tensor& g, const Tensor& x) { return at::logit_backward(g, x); }},
+  };
+  for (at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+    const Tensor g = torch::randn({1031}).to(dtype), x = torch::rand({1031}).to(dtype);
+    for (const auto& [name, formula] : formulas) {
+      auto function = [formula](const Tensors& in) -> Tensors {
+        return {formula(in[0].neg(), in[1])};
+      };
+      const ahead::Interpreter run(ahead::trace(function, {g, x}));
+      Tensor result;
+      models::MemoryCounter memory;
+      EXPECT_LE(memory.peak([&] { result = run({g, x})[0]; }), g.nbytes()) << name << " " << dtype;
+      EXPECT_TRUE(at::equal(result.nan_to_num(7), formula(g.neg(), x).nan_to_num(7)))
+          << name << " " << dtype;
+    }
+  }
+}
+
 TEST(Interpreter, ViewsOfOtherLayoutsThanTraced) {
   auto function = [](const Tensors& in) {
     Tensor v = in[0].t().unsqueeze(0).select(0, 0).narrow(1, 1, 2);
