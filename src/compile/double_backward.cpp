@@ -105,7 +105,8 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
                         hidden_write_ +
                             ": it writes to a differentiable tensor without autograd's knowledge "
                             "(under no_grad, through detach(), or because it has no derivative), "
-                            "so that the second derivative cannot be found by running the function "
+                            "or views under no_grad what was written, so that the second "
+                            "derivative cannot be found by running the function "
                             "again. Take the gradient inside the compiled function.");
     }
     if (!unrepeatable_.empty()) {

@@ -86,9 +86,9 @@ struct Capture {
   /// One of them whose gradient comes in several parts, so that it can see which of them are
   /// undefined; empty if there is none.
   std::string many_part_gradient;
-  /// An operator that wrote to a differentiable tensor without autograd's knowledge, so that
-  /// calling the graph's operators gives another history than the function has; empty if there is
-  /// none.
+  /// An operator that wrote to a differentiable tensor without autograd's knowledge, or made a view
+  /// of what was written without it, so that calling the graph's operators gives another history
+  /// than the function has; empty if there is none.
   std::string hidden_write;
   /// The function itself takes gradients. They depend on which tensors from outside were computed
   /// from which.

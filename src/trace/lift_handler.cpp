@@ -393,11 +393,19 @@ class LiftHandler {
         if (!is_traced(tensor)) return;
         seal_storage(tensor);
         recover_by_layout(tensor);
-        if (viewed_.defined() && !tensor.requires_grad() && tensor.is_alias_of(viewed_))
-          tracer_->note_detached(tensor);
+        if (viewed_.defined() && tensor.is_alias_of(viewed_)) note_view(tensor);
         tracer_->watch(tensor);
       });
     }
+  }
+
+  /// Functionalisation makes a view of what was written to again when it is used, by when grad mode
+  /// may be on again.
+  void note_view(const at::Tensor& view) {
+    if (!view.requires_grad())
+      tracer_->note_detached(view);
+    else if (!at::GradMode::is_enabled() && !functional_wrapper(view).is_up_to_date())
+      tracer_->note_cut_history(*op_.op);
   }
 
   const c10::OperatorHandle& handle_;

@@ -252,6 +252,24 @@ TEST(KeptGradient, WritesThatAutogradDoesNotSee) {
   });
 }
 
+TEST(KeptGradient, ViewsWithoutGradModeOfWhatWasWritten) {
+  const auto view_of = [](const at::Tensor& written) {
+    const at::NoGradGuard no_grad;
+    return written.view({1, -1});
+  };
+  // Such a view requires a gradient but has no history, nor has what is made of it.
+  expect_derivatives([=](const at::Tensor& x) {
+    at::Tensor y = x.sin();
+    y.copy_(x * x);
+    return view_of(y).tanh() * x.exp();
+  });
+  expect_derivatives([=](const at::Tensor& x) {
+    at::Tensor y = x.sin();
+    y.mul_(x);
+    return view_of(y).t().tanh() * x.exp();
+  });
+}
+
 TEST(KeptGradient, WritesToIntermediatesAndArguments) {
   expect_derivatives([](const at::Tensor& x) {
     at::Tensor y = x.sin();
