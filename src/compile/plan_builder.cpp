@@ -302,7 +302,8 @@ class PlanBuilder {
                   {at::IntArrayRef(to.sizes).vec(), at::IntArrayRef(to.strides).vec(),
                    to.offset - from.offset},
                   is_without_grad(facts, facts.value->producer(), /*is_last=*/true),
-                  /*is_relative=*/true};
+                  /*is_relative=*/true,
+                  facts.is_one_of_several};
     plan_.views.push_back(std::move(step));
     return {Source::Kind::View, position(static_cast<int64_t>(plan_.views.size())) - 1};
   }

@@ -37,6 +37,12 @@ void set_custom_history(const at::Tensor& view, const at::Tensor& output) {
   impl::set_gradient_edge(view, impl::gradient_edge(output));
 }
 
+void set_one_of_several(const at::Tensor& view) {
+  if (!view.is_view()) return;
+  torch::autograd::impl::get_view_autograd_meta(view)->set_creation_meta(
+      torch::autograd::CreationMeta::MULTI_OUTPUT_NODE);
+}
+
 /// One call on its way from arguments to results.
 class Call {
  public:
@@ -307,6 +313,7 @@ class Call {
       } else {
         results.push_back(std::move(stack.back()).toTensor());
       }
+      if (step.is_one_of_several) set_one_of_several(results.front());
       stack.clear();
     }
   }

@@ -35,6 +35,9 @@ struct ViewStep {
   bool no_grad;
   /// For as_strided: the offset counts from that of the tensor.
   bool is_relative = false;
+  /// In eager the view is one of several results of an operator, to which autograd lets nobody
+  /// write.
+  bool is_one_of_several = false;
 };
 
 /// The backward as a function that can be differentiated itself.

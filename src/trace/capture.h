@@ -35,6 +35,8 @@ struct ResultFacts {
   /// Made in inference mode, which the function had switched on.
   bool is_inference = false;
   bool is_no_grad_view = false;  ///< a view that was made without grad mode, or of such a one
+  /// A view that one operator made together with others (split), or a view of such a one.
+  bool is_one_of_several = false;
   /// A view whose history is that of its place in memory, since what it views was written to.
   bool is_strided_view = false;
   /// Of a view whose history ends before what it views, since views on the way were made without

@@ -16,6 +16,7 @@ namespace {
 
 using Kind = ResultFacts::Kind;
 using ops::viewed_by;
+using torch::autograd::CreationMeta;
 
 /// The value of the memory that a traced tensor is a view of, or all of.
 Value* root_of(const at::Tensor& traced) {
@@ -47,11 +48,14 @@ bool is_tracked_view(const at::Tensor& traced, const at::Tensor& base) {
   return traced._base().is_same(is_view_itself ? base._base() : base);
 }
 
+CreationMeta creation_of(const at::Tensor& view) {
+  return torch::autograd::impl::get_view_autograd_meta(view)->get_creation_meta();
+}
+
 /// A custom autograd function gave the view its history.
 bool is_custom_view(const at::Tensor& traced, const at::Tensor& base) {
   if (!is_tracked_view(traced, base)) return false;
-  const auto* meta = torch::autograd::impl::get_view_autograd_meta(traced);
-  return meta->get_creation_meta() == torch::autograd::CreationMeta::IN_CUSTOM_FUNCTION;
+  return creation_of(traced) == CreationMeta::IN_CUSTOM_FUNCTION;
 }
 
 /// Whether calling the view operators again on `base` gives this tensor its history.
@@ -110,11 +114,6 @@ uint32_t length_of_cut_history(const at::Tensor& view) {
     node = node->next_edge(0).function;
   }
   return length;
-}
-
-bool is_made_without_grad_mode(const at::Tensor& view) {
-  const auto* meta = torch::autograd::impl::get_view_autograd_meta(view);
-  return meta->get_creation_meta() == torch::autograd::CreationMeta::NO_GRAD_MODE;
 }
 
 /// A view through which gradients flow: LibTorch may let nobody write to it, and if it does, what
@@ -229,7 +228,8 @@ void ResultSorter::describe(size_t i) {
   facts_[i].is_inference = traced.is_inference();
   if (!traced.is_inference()) facts_[i].version = static_cast<uint32_t>(traced._version());
   const bool is_view = !traced.is_inference() && traced.is_view();
-  facts_[i].is_no_grad_view = is_view && is_made_without_grad_mode(traced);
+  facts_[i].is_no_grad_view = is_view && creation_of(traced) == CreationMeta::NO_GRAD_MODE;
+  facts_[i].is_one_of_several = is_view && creation_of(traced) == CreationMeta::MULTI_OUTPUT_NODE;
   facts_[i].is_strided_view = is_view && has_history_of_place(traced);
   if (is_view) facts_[i].history_length = length_of_cut_history(traced);
   facts_[i].base_identity = (is_view ? traced._base() : traced).unsafeGetTensorImpl();

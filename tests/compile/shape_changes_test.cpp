@@ -180,6 +180,27 @@ TEST(ShapeChanges, ViewOfAnExpandedLeafWhoseAliasChangesItsShapeIsRefused) {
   EXPECT_THROW(by_argument(Tensors{expanded, expanded.detach()}), Unsupported);
 }
 
+TEST(ShapeChanges, NobodyWritesToOneOfSeveralViewsOfWhatChangedItsShape) {
+  const aot::FlatFunction parts = [](const Tensors& in) -> Tensors {
+    const at::Tensor view = in[0].view_as(in[0]);
+    in[0].squeeze_();
+    return {view.split(3)[0]};
+  };
+  expect_compiled_like_eager(parts, {leaf({4})}, {.non_leaf_inputs = true});
+  auto compiled = compile(parts, {.fullgraph = true});
+  const at::Tensor part = compiled(Tensors{leaf({4}) * 1})[0];
+  EXPECT_THROW(part.mul_(2), c10::Error);
+  EXPECT_NO_THROW(part.detach().mul_(2));
+
+  auto whole = compile(aot::FlatFunction([](const Tensors& in) -> Tensors {
+                         const at::Tensor view = in[0].view_as(in[0]);
+                         in[0].squeeze_();
+                         return {view.narrow(0, 0, 3)};
+                       }),
+                       {.fullgraph = true});
+  EXPECT_NO_THROW(whole(Tensors{leaf({4}) * 1})[0].mul_(2));
+}
+
 TEST(ShapeChanges, OfAnArgumentOfWhichAnotherIsAViewIsRefused) {
   auto compiled = compile(aot::FlatFunction([](const Tensors& in) -> Tensors {
                             in[1].mul_(2);
