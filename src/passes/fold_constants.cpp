@@ -1,11 +1,14 @@
 #include <c10/core/Scalar.h>
 #include <c10/core/ScalarType.h>
 
+#include <functional>
 #include <optional>
 #include <unordered_map>
 
 #include "ahead/passes.h"
 #include "ir/tensor_meta.h"
+#include "ops/shapes/make.h"
+#include "ops/shapes/pointwise.h"
 #include "passes/merging.h"
 
 namespace ahead::passes {
@@ -90,6 +93,16 @@ bool holds(at::ScalarType dtype, const at::Scalar& number) {
   }
 }
 
+/// Whether the result of an operator on a tensor and a number lies as the tensor does. Where there
+/// is no element, and along dimensions of size 1, it may lie otherwise than with a second tensor.
+bool lies_alike_with_number(const TensorMeta& tensor) {
+  const at::Tensor first = ops::shapes::make_strided(tensor.sizes, tensor.strides, tensor.dtype);
+  const at::Tensor number = ops::shapes::make({}, tensor.dtype);
+  const at::Tensor result =
+      ops::shapes::lay_out({std::cref(first), std::cref(number)}, tensor.dtype);
+  return result.strides() == tensor.strides;
+}
+
 class Folder {
  public:
   explicit Folder(Graph& graph) : graph_(graph), merger_(graph), numbers_(graph.value_capacity()) {}
@@ -132,8 +145,8 @@ class Folder {
     if (!kept.is_value()) return false;
     const TensorMeta &a = kept.value()->meta, &b = folded.value()->meta, &r = node.result()->meta;
     return a.dtype == b.dtype && a.dtype == r.dtype && a.device == b.device && !a.sizes.empty() &&
-           a.sizes == r.sizes && a.strides == r.strides && fill_of(a) == Fill::Dense &&
-           holds(a.dtype, number);
+           a.sizes == r.sizes && a.strides == r.strides && holds(a.dtype, number) &&
+           lies_alike_with_number(a);
   }
 
   void fold_operand(Node& node, const Arithmetic& known) {

@@ -300,6 +300,16 @@ TEST(CompileRegressions, HookThatReadsAnArgumentWrittenToBeforeTheBackward) {
   }
 }
 
+TEST(CompileRegressions, ProductsWithZerosWhoseStridesNoElementFollows) {
+  const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
+    const at::Tensor product = in[0] * at::zeros_like(in[0]);
+    in[0].mul_(at::zeros_like(in[0]));
+    return {product};
+  };
+  expect_compiled_like_eager(f, {at::randn({0, 1})});
+  expect_compiled_like_eager(f, {at::empty_strided({2, 1, 2}, {1, 8, 2}).fill_(3)});
+}
+
 TEST(CompileRegressions, ViewOfALeafThatIsMadeInside) {
   const auto f = [](const Tensors& in) -> Tensors {
     return {in[0] * 2, in[1].detach().requires_grad_().view(-1)};

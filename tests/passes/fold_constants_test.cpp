@@ -46,6 +46,32 @@ graph(%x: bf16[2] Primal 0, %y: f32[] Primal 1, %z: i64[2] Primal 2, %w: f32[2, 
 )");
 }
 
+TEST(FoldConstants, KeepsWhatWouldLieDifferently) {
+  expect_unchanged(pass, R"(
+graph(%x: f32[0, 1] Primal 0, %y: f32[2, 1, 2]{1, 8, 2} Primal 1):
+  %a: f32[0, 1] = aten.zeros_like(%x, none, none, none, none, none)
+  %b: f32[0, 1] = aten.mul.Tensor(%x, %a)
+  %c: f32[2, 1, 2]{1, 8, 2} = aten.zeros_like(%y, none, none, none, none, none)
+  %d: f32[2, 1, 2]{1, 8, 2} = aten.mul.Tensor(%y, %c)
+  return (%b Output 0, %d Output 1)
+)");
+}
+
+TEST(FoldConstants, UsesNumbersForTensorsThatLieByColumns) {
+  expect_rewritten(pass, R"(
+graph(%x: f32[2, 3]{1, 2} Primal 0):
+  %a: f32[2, 3]{1, 2} = aten.zeros_like(%x, none, none, none, none, none)
+  %b: f32[2, 3]{1, 2} = aten.mul.Tensor(%x, %a)
+  return (%b Output 0)
+)",
+                   R"(graph(%0: f32[2, 3]{1, 2} Primal 0):
+  %1: f32[2, 3]{1, 2} = aten.zeros_like(%0, none, none, none, none, none)
+  %2: f32[2, 3]{1, 2} = aten.mul.Tensor(%0, 0.0)
+  return (%2 Output 0)
+)",
+                   1);
+}
+
 TEST(FoldConstants, DropsArithmeticThatChangesNothing) {
   expect_rewritten(pass, R"(
 graph(%x: f32[2] Primal 0, %n: i64[2] Primal 1):
