@@ -68,7 +68,8 @@ std::unique_ptr<TracedOp> describe(const c10::OperatorHandle& handle) {
        "aten.linalg_norm", "aten.linalg_norm.ord_str", "aten.linalg_matrix_norm",
        "aten.linalg_matrix_norm.str_ord", "aten.nuclear_norm", "aten.nuclear_norm.dim",
        "aten.linalg_matrix_rank", "aten.linalg_matrix_rank.tol_tensor",
-       "aten.linalg_matrix_rank.atol_rtol_tensor", "aten.linalg_matrix_rank.atol_rtol_float"});
+       "aten.linalg_matrix_rank.atol_rtol_tensor", "aten.linalg_matrix_rank.atol_rtol_float",
+       "aten.gru_cell", "aten.gru.input", "aten.gru.data"});
   traced->addresses_storage =
       is_any_of(*traced->op, {"aten.as_strided", "aten.as_strided_", "aten.as_strided_copy",
                               "aten.as_strided_scatter", "aten.fill_diagonal_"});

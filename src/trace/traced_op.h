@@ -34,7 +34,7 @@ struct TracedOp {
   /// Stands in a gradient formula that is another one in eager; see eager_formulas.h.
   bool is_in_formula = false;
   /// What it calls is handled as if user code called it: it runs user code through the autograd
-  /// engine, writes through views it makes, or calls an operator that is traced as another.
+  /// engine, writes to parts of what it computes, or calls an operator that is traced as another.
   bool is_transparent = false;
   /// Why it cannot be traced: its results depend on values. Null if it can.
   const char* refusal = nullptr;

@@ -13,12 +13,7 @@ struct Network {
   int64_t layers = 1;
   int64_t directions = 1;
   bool bias = true;
-  /// Eager works in place on strided parts of the gates.
-  bool strided_gates = false;
 };
-
-constexpr const char* rounds_differently =
-    "kernels for doubles round strided and dense tensors differently";
 
 Inputs inputs_of(const Network& net, const Input& sequence, at::ScalarType dtype = at::kFloat) {
   Inputs inputs{sequence};
@@ -79,8 +74,6 @@ void add_network(SampleTable& table, const char* name, Network net, const Run& r
   builder.sample("two layers", inputs_of(deep, sequence), run(deep, false));
   deep.directions = 2;
   builder.sample("two layers, both directions", inputs_of(deep, sequence), run(deep, false));
-  if (net.strided_gates)
-    builder.skip(Check::Values, rounds_differently).skip(Check::Gradients, rounds_differently);
   builder.sample("f64", inputs_of(net, f64(time, batch, input_size), at::kDouble), run(net, false));
 }
 
@@ -108,12 +101,7 @@ void add_cells(SampleTable& table) {
   };
   for (at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
     table.op("aten.lstm_cell").over({cell_inputs(4, dtype)}, lstm);
-    auto gru_builder = table.op("aten.gru_cell");
-    if (dtype == at::kDouble) {
-      gru_builder.skip(Check::Values, rounds_differently)
-          .skip(Check::Gradients, rounds_differently);
-    }
-    gru_builder.over({cell_inputs(3, dtype)}, gru);
+    table.op("aten.gru_cell").over({cell_inputs(3, dtype)}, gru);
     table.op("aten.rnn_tanh_cell").over({cell_inputs(1, dtype)}, tanh);
     table.op("aten.rnn_relu_cell").over({cell_inputs(1, dtype)}, relu);
   }
@@ -145,7 +133,7 @@ void add_nn_rnn_samples(SampleTable& table) {
   const auto gru = [](const Network& net, bool first) { return run_layer(net, first, at::gru); };
   const auto tanh = [](const Network& n, bool first) { return run_layer(n, first, at::rnn_tanh); };
   const auto relu = [](const Network& n, bool first) { return run_layer(n, first, at::rnn_relu); };
-  add_network(table, "aten.gru", {.gates = 3, .states = 1, .strided_gates = true}, gru);
+  add_network(table, "aten.gru", {.gates = 3, .states = 1}, gru);
   add_network(table, "aten.rnn_tanh", {.gates = 1, .states = 1}, tanh);
   add_network(table, "aten.rnn_relu", {.gates = 1, .states = 1}, relu);
   add_cells(table);
