@@ -3,6 +3,7 @@
 #include "ahead/errors.h"
 #include "ahead/interpret.h"
 #include "ir/layout_copy.h"
+#include "ops/node_facts.h"
 #include "trace/retrace.h"
 
 namespace ahead::compiling {
@@ -35,22 +36,11 @@ class LayoutFreedom {
   void visit(Node& node) {
     static const Operator* const view = Operator::find("aten.view");
     static const Operator* const reshape_alias = Operator::find("aten._reshape_alias");
-    static const Operator* const as_strided = Operator::find("aten.as_strided");
     if (&node.op() == view || &node.op() == reshape_alias) {
       reshape_instead(node);
-    } else if ((&node.op() == as_strided || reads_memory_of_gradient(node.op())) &&
-               node.args()[0].is_value()) {
+    } else if (ops::reads_by_layout(node)) {
       keep_layout(node);
     }
-  }
-
-  /// Kernels that take the memory of a gradient as it lies: eager's formulas make it contiguous
-  /// first, which left no trace where it was.
-  static bool reads_memory_of_gradient(const Operator& op) {
-    static const Operator* const group_norm = Operator::find("aten.native_group_norm_backward");
-    static const Operator* const weight_norm =
-        Operator::find("aten._weight_norm_interface_backward");
-    return &op == group_norm || &op == weight_norm;
   }
 
   /// Where a view was possible eager may have called reshape, which copies where it is not.
@@ -62,7 +52,6 @@ class LayoutFreedom {
     graph_.replace_uses(node.result(), result);
   }
 
-  /// It reaches elements by where they lie.
   void keep_layout(Node& node) {
     Value* gradient = node.args()[0].value();
     graph_.set_argument(&node, 0, add_copy_into(graph_, gradient, gradient->meta, &node));

@@ -45,6 +45,16 @@ bool reads_storage(const Node& node) {
   return node.op().name().starts_with("aten.as_strided");
 }
 
+bool reads_by_layout(const Node& node) {
+  // Eager's formulas make the gradients of two of them contiguous first, which left no trace where
+  // they were.
+  static constexpr std::string_view names[] = {"aten.as_strided", "aten.native_group_norm_backward",
+                                               "aten._weight_norm_interface_backward"};
+  const bool is_known =
+      std::find(std::begin(names), std::end(names), node.op().name()) != std::end(names);
+  return is_known && node.args()[0].is_value();
+}
+
 Value* viewed_by(const Value* value) {
   const Node* node = value->producer();
   if (node == nullptr || !node->op().in_dispatcher()) return nullptr;

@@ -19,6 +19,9 @@ bool is_ordered(const Node& node);
 /// Whether the node reaches around its operand into the storage: another tensor with the same
 /// elements would not do.
 bool reads_storage(const Node& node);
+/// Whether the node of a backward takes the memory of its first operand as it lies, so that it must
+/// lie as it did in the trace.
+bool reads_by_layout(const Node& node);
 /// The value that this one is a view of, in one step; null if it is none.
 Value* viewed_by(const Value* value);
 /// The value that views lead back to.

@@ -2,6 +2,8 @@
 #include <vector>
 
 #include "ahead/errors.h"
+#include "ir/layout_copy.h"
+#include "ops/node_facts.h"
 #include "runtime/backward_program.h"
 
 namespace ahead::runtime {
@@ -120,9 +122,35 @@ class TangentRemover {
     Value* live = node.args()[first_is_dead ? 1 : 0].value();
     const TensorMeta& sum = node.result()->meta;
     if (live->meta.sizes != sum.sizes || live->meta.dtype != sum.dtype) return false;
-    if (!any_layout_ && live->meta.strides != sum.strides) return false;
+    const bool lies_alike = live->meta.strides == sum.strides;
+    if (!any_layout_ && !lies_alike) return false;
+    if (!lies_alike) keep_layout_of(node, live);
     graph_.replace_uses(node.result(), live);
     return true;
+  }
+
+  /// What reads the memory of a sum gets the one gradient that is left as the sum lay.
+  void keep_layout_of(Node& sum, Value* live) {
+    Value* copy = nullptr;
+    const auto users = sum.result()->users();
+    for (Node* user : users) {
+      if (!ops::reads_by_layout(*user) || user->args()[0].value() != sum.result()) continue;
+      if (copy == nullptr) copy = copy_like(sum, live);
+      graph_.set_argument(user, 0, copy);
+    }
+  }
+
+  /// The copy counts as made by the autograd node that the gradient is from.
+  Value* copy_like(Node& sum, Value* live) {
+    Value* copy = add_copy_into(graph_, live, sum.result()->meta, &sum);
+    state(copy) = state(live);
+    if (const Node* from = live->producer()) {
+      Node& made_by = *copy->producer();
+      made_by.phase = from->phase;
+      made_by.sequence = from->sequence;
+      made_by.provenance = from->provenance;
+    }
+    return copy;
   }
 
   /// Operators that take several gradients get zeros for those that are undefined, as in eager.

@@ -310,6 +310,22 @@ TEST(CompileRegressions, ProductsWithZerosWhoseStridesNoElementFollows) {
   expect_compiled_like_eager(f, {at::empty_strided({2, 1, 2}, {1, 8, 2}).fill_(3)});
 }
 
+TEST(CompileRegressions, GradientsThatLieOtherwiseWhereOneOutputIsDifferentiated) {
+  // Both read the memory of the gradient, which lies by columns if it stems from one output only.
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor y = at::group_norm(in[0], 2, in[1], in[2]);
+        return {y, in[3] * y.transpose(1, 2)};
+      },
+      {leaf({2, 4, 3}), leaf({4}), leaf({4}), at::randn({2, 3, 4})});
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor y = at::_weight_norm(in[0], in[1], 0);
+        return {y, in[2] * y.t()};
+      },
+      {leaf({4, 3}), leaf({4, 1}), at::randn({3, 4})});
+}
+
 TEST(CompileRegressions, ViewOfALeafThatIsMadeInside) {
   const auto f = [](const Tensors& in) -> Tensors {
     return {in[0] * 2, in[1].detach().requires_grad_().view(-1)};
