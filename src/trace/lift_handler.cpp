@@ -88,7 +88,14 @@ class LiftHandler {
       } else if (argument.isList()) {
         lift_list(argument);
       }
+      for_each_tensor(argument, [&](const at::Tensor& tensor) { keep_outdated(tensor); });
     }
+  }
+
+  /// Functionalisation makes a tensor anew that was written to through another one.
+  void keep_outdated(const at::Tensor& tensor) {
+    if (tensor.defined() && is_traced(tensor) && !functional_wrapper(tensor).is_up_to_date())
+      tracer_->keep_replaced(tensor);
   }
 
   void lift_list(c10::IValue& argument) {
@@ -251,6 +258,7 @@ class LiftHandler {
     for (size_t index : written_arguments(*op_.op)) {
       for_each_tensor(stack_[first_argument() + index], [&](const at::Tensor& tensor) {
         if (!is_traced(tensor)) return;
+        tracer_->keep_replaced(tensor);
         written_.push_back(tensor);
         histories_.push_back(history_of(tensor));
       });

@@ -119,6 +119,10 @@ std::vector<const Value*> Tracer::escaped() const {
   return values;
 }
 
+void Tracer::keep_replaced(const at::Tensor& traced) {
+  replaced_.push_back(functional_wrapper(traced).value());
+}
+
 void Tracer::add_watched(const at::Tensor& tensor) {
   // A weak pointer keeps the memory of a tensor that is gone.
   if (watched_.size() >= next_sweep_) {
@@ -212,6 +216,7 @@ TraceScope::TraceScope(Tracer& tracer) {
 }
 
 TraceScope::~TraceScope() {
+  current_tracer->forget_replaced();
   current_tracer = nullptr;
   // Casts of traced weights must not outlive the trace in autocast's cache.
   if (state_->clear_autocast_cache) at::autocast::clear_cache();

@@ -205,6 +205,11 @@ class Tracer : public c10::intrusive_ptr_target {
   /// own.
   std::vector<const Value*> escaped() const;
 
+  /// Something else is about to take the place of what a traced tensor holds. Code that runs in
+  /// this trace may still refer to its sizes, as it may in eager while the tensor is there.
+  void keep_replaced(const at::Tensor& traced);
+  void forget_replaced() { replaced_.clear(); }
+
   /// From now on tensors that user code gets are watched.
   void watch_tensors() { watches_tensors_ = true; }
   bool watches_tensors() const { return watches_tensors_; }
@@ -280,6 +285,7 @@ class Tracer : public c10::intrusive_ptr_target {
   std::unordered_map<const c10::TensorImpl*, Constant> constants_;
   std::unordered_map<const c10::TensorImpl*, uint64_t> list_writes_;
   std::deque<Holder> holders_;
+  std::vector<at::Tensor> replaced_;
   bool watches_tensors_ = false;
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> watched_;
   static constexpr size_t kFirstSweep = 256;

@@ -326,6 +326,38 @@ TEST(CompileRegressions, GradientsThatLieOtherwiseWhereOneOutputIsDifferentiated
       {leaf({4, 3}), leaf({4, 1}), at::randn({3, 4})});
 }
 
+/// Makes tensors of another shape where memory was freed just now.
+void take_freed_memory(const at::Tensor& like) {
+  const at::Tensor other = like.new_ones({7, 7, 7});
+  const at::Tensor another = other * 2;
+}
+
+TEST(CompileRegressions, SizesThatAreReferredToAfterAWrite) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor y = in[0] * 1;
+        const at::IntArrayRef sizes = y.sizes();
+        y.add_(1);
+        take_freed_memory(y);
+        return {y.view(sizes) * 2};
+      },
+      {at::randn({2, 3, 4})});
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor y = in[0] * 1, view = y.view({6, 4});
+        const at::IntArrayRef sizes = y.sizes(), sizes_of_view = view.sizes();
+        y[0].add_(1);
+        take_freed_memory(y);
+        take_freed_memory(view);
+        return {y * at::ones(sizes), view * at::ones(sizes_of_view)};
+      },
+      {at::randn({2, 3, 4})});
+  // LibTorch's own gradients do so, too.
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors { return {at::fft_irfft(at::fft_rfft(in[0]))}; },
+      {leaf({2, 3, 4})});
+}
+
 TEST(CompileRegressions, ViewOfALeafThatIsMadeInside) {
   const auto f = [](const Tensors& in) -> Tensors {
     return {in[0] * 2, in[1].detach().requires_grad_().view(-1)};
