@@ -18,8 +18,6 @@ namespace {
 using torch::autograd::GraphTask;
 using torch::autograd::InputMetadata;
 using torch::autograd::Node;
-using torch::dynamo::autograd::CompiledNodeArgs;
-using torch::dynamo::autograd::NodeCall;
 using torch::dynamo::autograd::SizeInput;
 
 /// How many of the last backwards of a thread are remembered.

@@ -33,6 +33,10 @@ class Key {
     static_assert(std::is_trivially_copyable_v<T>);
     put(&part, sizeof(T));
   }
+  template <class T>
+  void put(T* address) {
+    put(reinterpret_cast<uintptr_t>(address));
+  }
   [[gnu::always_inline]] void put(const void* part, size_t count) {
     if (is_comparing_) {
       is_same_ = is_same_ && compared_ + count <= size_ &&
