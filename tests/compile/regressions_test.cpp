@@ -15,34 +15,6 @@ at::Tensor leaf(at::IntArrayRef sizes) {
   return at::randn(sizes).set_requires_grad(true);
 }
 
-/// Differentiates the gradient of a compiled function by its one input.
-void differentiate_twice(const aot::FlatFunction& function, const at::Tensor& input) {
-  auto compiled = compile(function, {.fullgraph = true});
-  const at::Tensor result = compiled(Tensors{input * 1})[0];
-  torch::autograd::grad({result.sum()}, {input}, {}, true, /*create_graph=*/true);
-}
-
-/// The gradient of a function of one input, and the gradient of that where it has a history.
-Tensors two_gradients(const aot::FlatFunction& function, const at::Tensor& input) {
-  const at::Tensor result = function({input * 1})[0];
-  const at::Tensor first =
-      torch::autograd::grad({result.sum()}, {input}, {}, true, /*create_graph=*/true)[0];
-  if (!first.requires_grad()) return {first};
-  return {first, torch::autograd::grad({first.sum()}, {input}, {}, false, false, true)[0]};
-}
-
-void expect_two_gradients_like_eager(const aot::FlatFunction& function) {
-  auto compiled = compile(function, {.fullgraph = true});
-  for (int call = 0; call < 2; ++call) {
-    const at::Tensor input = leaf({3});
-    const Tensors expected = two_gradients(function, input);
-    const Tensors actual = two_gradients([&](const Tensors& in) { return compiled(in); }, input);
-    ASSERT_EQ(expected.size(), actual.size());
-    for (size_t i = 0; i < expected.size(); ++i)
-      EXPECT_EQ(tensor_difference(expected[i], actual[i]), "") << i;
-  }
-}
-
 TEST(CompileRegressions, ResultThatWasWrittenToAndIsSaved) {
   expect_compiled_like_eager(
       [](const Tensors& in) -> Tensors {
@@ -107,67 +79,6 @@ TEST(CompileRegressions, CapturedTensorThatIsOnlyReturned) {
         return {in[0] * 2, captured};
       },
       {leaf({3})}, {.write_to_outputs = false});
-}
-
-TEST(CompileRegressions, SecondDerivativeBehindAWriteThatAutogradDoesNotSee) {
-  const auto f = [](const Tensors& in) -> Tensors {
-    const at::Tensor y = in[0].sin();
-    {
-      at::NoGradGuard no_grad;
-      y.mul_(2);
-    }
-    return {y * in[0]};
-  };
-  expect_two_gradients_like_eager(f);
-  const auto g = [](const Tensors& in) -> Tensors {
-    const at::Tensor y = in[0] * 2;
-    y.detach().mul_(2);
-    return {y * y.sin()};
-  };
-  expect_two_gradients_like_eager(g);
-}
-
-TEST(CompileRegressions, SecondDerivativeOfAnInputThatWasWrittenTo) {
-  const auto f = [](const Tensors& in) -> Tensors {
-    const at::Tensor y = in[0].sin();
-    in[0].mul_(2);
-    return {y};
-  };
-  EXPECT_THROW(differentiate_twice(f, leaf({3})), Unsupported);
-}
-
-TEST(CompileRegressions, SecondDerivativeBesideAWriteInTheGraph) {
-  const at::Tensor counter = at::ones({3});
-  const auto f = [counter](const Tensors& in) -> Tensors {
-    counter.square_();
-    return {in[0] + counter.dot(counter)};
-  };
-  EXPECT_THROW(differentiate_twice(f, leaf({3})), Unsupported);
-}
-
-TEST(CompileRegressions, SecondDerivativeBehindAWriteWithoutDerivative) {
-  const auto f = [](const Tensors& in) -> Tensors {
-    const at::Tensor y = in[0].sin();
-    y.logical_and_(in[0]);
-    return {y};
-  };
-  expect_two_gradients_like_eager(f);
-}
-
-TEST(CompileRegressions, SecondDerivativeThroughACopyIntoAnotherLayout) {
-  const auto f = [](const Tensors& in) -> Tensors {
-    const at::Tensor y = at::zeros({3, 2});
-    y.t().copy_(in[0] * in[0]);
-    return {y * y};
-  };
-  auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true});
-  const at::Tensor x = leaf({2, 3});
-  const auto second_gradient = [&](const aot::FlatFunction& function) {
-    const at::Tensor first =
-        torch::autograd::grad({function({x})[0].sum()}, {x}, {}, true, true)[0];
-    return torch::autograd::grad({first.sum()}, {x})[0];
-  };
-  EXPECT_TRUE(at::allclose(second_gradient(compiled), second_gradient(f)));
 }
 
 TEST(CompileRegressions, GradientThatDoesNotDependOnWhatComesIn) {
@@ -364,14 +275,6 @@ TEST(CompileRegressions, ViewOfALeafThatIsMadeInside) {
   };
   auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true});
   EXPECT_THROW(compiled(Tensors{leaf({3}), at::randn({2})}), Unsupported);
-}
-
-TEST(CompileRegressions, SecondDerivativeOfAGradientInPlaceOnly) {
-  const auto f = [](const Tensors& in) -> Tensors {
-    const at::Tensor y = in[0].clone();
-    return {y.eq_(in[0])};
-  };
-  EXPECT_THROW(differentiate_twice(f, leaf({3})), Unsupported);
 }
 
 TEST(CompileRegressions, OneTensorTwiceBesideOthersThatShareMemory) {
