@@ -27,10 +27,11 @@ LAYERS = {
     "runtime": 3,
     "native": 3,
     "joint": 4,
+    "observe": 4,
     "engine": 5,
     "compile": 6,
 }
-DISPATCHER_FOLDERS = {"trace", "engine"}
+DISPATCHER_FOLDERS = {"trace", "observe", "engine"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 REGISTRATION = re.compile(r"\b(TORCH_LIBRARY(_IMPL|_FRAGMENT)?|registerFallback|registerImpl)\b")

@@ -14,16 +14,16 @@
 
 namespace ahead {
 
-/// A callable that is traced when it is called first and runs from graphs afterwards. Its results,
-/// gradients and side effects on tensors are those of the callable itself; other side effects
-/// happen only when it is traced. Copies share what was compiled. Several threads may call it at
-/// once.
+/// A callable that is observed when it is called first and runs from graphs afterwards. Its
+/// results, gradients and side effects on tensors are those of the callable itself; other side
+/// effects happen only in calls that run it. Copies share what was compiled. Several threads may
+/// call it at once.
 template <class F>
 class Compiled {
  public:
   explicit Compiled(F f, Options options = {})
       : Compiled(std::move(f), std::make_shared<detail::CompiledCore>(std::move(options))) {}
-  /// With compilers of the caller's; see ahead/aot.h.
+  /// With compilers of the caller's; see ahead/aot.h. The callable itself is traced.
   Compiled(F f, Options options, detail::Compilers compilers)
       : Compiled(std::move(f),
                  std::make_shared<detail::CompiledCore>(std::move(options), std::move(compilers))) {
@@ -34,21 +34,18 @@ class Compiled {
     using Function = detail::TreeFunction<F, std::decay_t<Args>...>;
     using Result = typename Function::Result;
     using Returned = decltype(detail::call(f_, std::forward<Args>(args)...));
-    if (detail::is_tracing())
+    if (detail::is_inlined())
       return static_cast<Returned>(run_eagerly(std::forward<Args>(args)...));
     Function function(f_, args...);
-    const auto prepared = core_->prepare(function.inputs(), std::ref(function), [&function] {
-      return std::make_shared<const Result>(function.result());
-    });
-    if (prepared.entry == nullptr) {
-      if (prepared.doubtful == nullptr)
-        return static_cast<Returned>(run_eagerly(std::forward<Args>(args)...));
-      return static_cast<Returned>(run_doubtful(prepared, std::forward<Args>(args)...));
-    }
-    const std::vector<at::Tensor> results = core_->run(*prepared.entry, function.inputs().leaves);
+    const detail::Served served = serve(function);
+    if (served.observation != nullptr)
+      return static_cast<Returned>(
+          observe(*served.observation, function, std::forward<Args>(args)...));
+    if (served.entry == nullptr)
+      return static_cast<Returned>(run_eagerly(std::forward<Args>(args)...));
     if constexpr (!std::is_void_v<Returned>) {
-      const auto& prototype = *static_cast<const Result*>(detail::prototype_of(*prepared.entry));
-      return static_cast<Returned>(ahead::unflatten(prototype, results));
+      const auto& prototype = *static_cast<const Result*>(detail::prototype_of(*served.entry));
+      return static_cast<Returned>(ahead::unflatten(prototype, served.results));
     }
   }
 
@@ -73,20 +70,36 @@ class Compiled {
     }
   }
 
+  template <class Function>
+  detail::Served serve(Function& function) {
+    if (!core_->traces_function()) return core_->serve(function.inputs(), detail::host_parts(f_));
+    return core_->serve_traced(function.inputs(), std::ref(function),
+                               [&function] { return function.prototype(); });
+  }
+
   template <class... Args>
   decltype(auto) run_eagerly(Args&&... args) {
     return detail::call(f_, std::forward<Args>(args)...);
   }
 
-  template <class... Args>
-  decltype(auto) run_doubtful(const detail::Prepared& prepared, Args&&... args) {
+  /// Runs the callable itself: this is the call. What was seen of it may become a program.
+  template <class Function, class... Args>
+  decltype(auto) observe(detail::Observation& observation, Function& function, Args&&... args) {
     using Returned = decltype(run_eagerly(std::forward<Args>(args)...));
+    const auto finish = [&](const typename Function::Result& result) {
+      const FlatTree outputs = function.keep(result);
+      core_->finish(observation,
+                    {.outputs = outputs,
+                     .is_reference = std::is_reference_v<Returned>,
+                     .keeps_arguments = function.template keeps_arguments<Args...>(args...)},
+                    [&function] { return function.prototype(); });
+    };
     if constexpr (std::is_void_v<Returned>) {
       run_eagerly(std::forward<Args>(args)...);
-      core_->keep_eager(prepared);
+      finish({});
     } else {
       decltype(auto) result = run_eagerly(std::forward<Args>(args)...);
-      core_->keep_eager(prepared);
+      finish(result);
       return static_cast<Returned>(std::forward<Returned>(result));
     }
   }

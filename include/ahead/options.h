@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "ahead/backward_autocast.h"
+#include "ahead/confirm.h"
+#include "ahead/dependence.h"
 #include "ahead/partition.h"
 
 namespace torch::nn {
@@ -55,14 +57,19 @@ class PartitionChoice {
 struct Options {
   /// The name of a backend: "interpreter", or one added with register_backend.
   std::string backend = "interpreter";
-  /// What cannot be traced throws. False: such a call runs eagerly, with a warning.
+  /// What cannot be compiled throws, once the call that showed it has been served. False: such
+  /// calls run eagerly, with a warning.
   bool fullgraph = false;
   Dynamic dynamic = Dynamic::Automatic;
   PartitionChoice partitioner = Partitioner::MinCut;
   /// The share of the activations that the default partition saves which may be saved, 0 to 1.
+  /// Calls that are observed (see Confirm) run eagerly and take eager's memory.
   double memory_budget = 1.0;
-  /// How many further calls are traced again, to see that the function does the same every time.
-  int64_t confirm = 1;
+  /// When the function is observed again, to see that it does the same every time.
+  Confirm confirm = Confirm::Doubling;
+  /// What the function depends on beside its arguments, where no tensor shows it: a callable whose
+  /// value is part of what decides a program.
+  Dependence depends_on = {};
   /// Modules that the function uses without being one: train() and eval() of these and of all
   /// modules in them decide which program a call runs. A compiled module is watched by itself.
   std::vector<std::shared_ptr<torch::nn::Module>> watch = {};

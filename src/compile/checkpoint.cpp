@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "ahead/detail/compiled_core.h"
+#include "observe/recorder.h"
 #include "runtime/checkpoint.h"
 #include "trace/checkpoint_tags.h"
 
@@ -15,10 +16,11 @@ struct CheckpointScope::State {
   std::optional<tracing::CheckpointTags> tags;
   std::shared_ptr<runtime::CheckpointFrame> frame;
   std::optional<runtime::CheckpointFrame::FirstRun> first_run;
+  observe::Recorder* recorder = nullptr;
 };
 
 bool is_checkpointing(const CheckpointPolicy& policy) {
-  if (is_tracing()) return true;
+  if (tracing::Tracer::current() != nullptr || observe::Recorder::current() != nullptr) return true;
   const bool saves_everything = policy.is_uniform() && (policy.all() == Saving::MustSave ||
                                                         policy.all() == Saving::PreferSave);
   return !saves_everything && at::GradMode::is_enabled() && !c10::InferenceMode::is_enabled();
@@ -30,6 +32,12 @@ CheckpointScope::CheckpointScope(const CheckpointPolicy& policy,
   if (tracing::Tracer* tracer = tracing::Tracer::current()) {
     state_->tags.emplace(*tracer, policy);
   } else {
+    if (observe::Recorder* recorder = observe::Recorder::current()) {
+      state_->recorder = recorder;
+      recorder->enter_checkpoint(policy);
+      if (!at::GradMode::is_enabled() || c10::InferenceMode::is_enabled()) return;
+    }
+    const observe::RecordingPause unseen;
     state_->frame = std::make_shared<runtime::CheckpointFrame>(policy, leaves, std::move(again));
     state_->first_run.emplace(*state_->frame);
   }
@@ -40,6 +48,7 @@ CheckpointScope::~CheckpointScope() = default;
 void CheckpointScope::finish(const std::vector<at::Tensor>& results) {
   if (state_->tags) state_->tags->finish(results);
   state_->first_run.reset();
+  if (state_->recorder != nullptr) state_->recorder->leave_checkpoint(results);
 }
 
 }  // namespace ahead::detail

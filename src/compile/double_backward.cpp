@@ -69,12 +69,9 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
     const FlatTree inputs = flatten(arguments);
     // What was saved was computed from the inputs; autograd goes on from there by itself.
     const tracing::IndependentInputs independent;
-    const auto prepared = known.core.prepare(inputs, known.gradient,
-                                             [] { return std::make_shared<const bool>(true); });
-    if (prepared.entry != nullptr) return known.core.run(*prepared.entry, arguments);
-    Tensors gradients = known.gradient(arguments);
-    known.core.keep_eager(prepared);
-    return gradients;
+    detail::Served served = known.core.serve_traced(
+        inputs, known.gradient, [] { return std::make_shared<const bool>(true); });
+    return served.entry != nullptr ? std::move(served.results) : known.gradient(arguments);
   }
 
   /// What the backward saves anyway is not saved again.

@@ -53,6 +53,18 @@ const char* name_of(BackwardAutocast kind) {
   return names[static_cast<size_t>(kind)];
 }
 
+const char* name_of(Confirm confirm) {
+  switch (confirm.kind()) {
+    case Confirm::EveryCall:
+      return "every call";
+    case Confirm::Never:
+      return "never";
+    case Confirm::Doubling:
+      break;
+  }
+  return "doubling";
+}
+
 std::string describe(const Options& options) {
   std::ostringstream text;
   const PartitionChoice& partitioner = options.partitioner;
@@ -61,7 +73,7 @@ std::string describe(const Options& options) {
        << (partitioner.function()                       ? "of the user's"
            : partitioner.kind() == Partitioner::Default ? "default"
                                                         : "min-cut")
-       << "\nmemory_budget: " << options.memory_budget << "\nconfirm: " << options.confirm
+       << "\nmemory_budget: " << options.memory_budget << "\nconfirm: " << name_of(options.confirm)
        << "\nskip_passes:";
   for (const std::string& pass : options.skip_passes) text << " " << pass;
   text << "\nrecompile_limit: " << options.recompile_limit

@@ -1,6 +1,10 @@
 #include "compile/entry.h"
 
+#include <torch/csrc/autograd/variable.h>
+
 #include <algorithm>
+
+#include "observe/entry_state.h"
 
 namespace ahead::detail {
 namespace {
@@ -13,29 +17,141 @@ void for_each_captured(const runtime::CallPlan& plan, Visit&& visit) {
   }
 }
 
+/// Whether something of the user's runs when a gradient reaches a tensor.
+bool has_hooks(const at::Tensor& tensor) {
+  const auto* meta = observe::peek_meta(tensor);
+  if (meta == nullptr) return false;
+  if (!meta->hooks_.empty() || meta->post_acc_grad_hooks_ != nullptr) return true;
+  const NodePtr node =
+      meta->grad_fn_ ? meta->grad_fn_ : torch::autograd::impl::try_get_grad_accumulator(tensor);
+  return node && (!node->pre_hooks().empty() || !node->post_hooks().empty() ||
+                  !node->tensor_pre_hooks().empty());
+}
+
 }  // namespace
+
+CallKind::CallKind(const Situation& now, compiling::ModuleWatch::Readings module_readings,
+                   std::shared_ptr<const Dependence::Value> value,
+                   const std::shared_ptr<const runtime::CallPlan>& call_plan,
+                   const std::vector<at::Tensor>& arguments, bool with_offsets)
+    : spec(now.inputs.spec),
+      ambient(now.ambient),
+      modules(std::move(module_readings)),
+      dependence(std::move(value)),
+      plan(call_plan),
+      guard(*call_plan, arguments, with_offsets) {}
+
+bool CallKind::fits(const Situation& now, const compiling::ModuleWatch& watch,
+                    const Dependence& depends_on, const std::vector<at::Tensor>& arguments) const {
+  return ambient == now.ambient && watch.holds(modules) && guard.holds(*plan, arguments) &&
+         spec == now.inputs.spec && (dependence == nullptr || depends_on.is(*dependence));
+}
+
+std::string CallKind::reason(const Situation& now, const compiling::ModuleWatch& watch,
+                             const Dependence& depends_on,
+                             const std::vector<at::Tensor>& arguments) const {
+  if (spec != now.inputs.spec)
+    return "made for " + spec.str() + ", not for " + now.inputs.spec.str();
+  if (ambient != now.ambient) return ambient.difference(now.ambient);
+  if (!watch.holds(modules))
+    return "a module was switched between train() and eval(), or drops with another probability";
+  if (dependence != nullptr && !depends_on.is(*dependence))
+    return "Options::depends_on was " + dependence->str() + " and is " + depends_on.value()->str();
+  return guard.reason(*plan, arguments);
+}
+
+std::vector<at::Tensor> Entry::arguments(const std::vector<at::Tensor>& leaves) const {
+  std::vector<at::Tensor> all = leaves;
+  const std::shared_ptr<const Seen> last = seen.load();
+  for (const StateTensor& state : last->states) {
+    if (state.argument < 0) continue;
+    const at::Tensor object = observe::lock(state.object);
+    if (!object.defined()) return {};
+    all.resize(std::max(all.size(), leaves.size() + static_cast<size_t>(state.argument) + 1));
+    all[leaves.size() + static_cast<size_t>(state.argument)] = object;
+  }
+  return all;
+}
+
+bool Entry::fits(const Situation& now, const compiling::ModuleWatch& watch,
+                 const Dependence& depends_on) const {
+  for (const Pinned& pin : pinned) {
+    if (pin.argument >= now.inputs.leaves.size() ||
+        now.inputs.leaves[pin.argument].unsafeGetTensorImpl() != pin.tensor._unsafe_get_target())
+      return false;
+  }
+  for (const Grad& grad : grads) {
+    const at::Tensor tensor = observe::lock(grad.tensor);
+    if (tensor.defined() && (observe::peek_grad(tensor) != nullptr) != grad.is_defined)
+      return false;
+  }
+  if (!has_state) return kind.fits(now, watch, depends_on, now.inputs.leaves);
+  return kind.fits(now, watch, depends_on, arguments(now.inputs.leaves));
+}
+
+std::string Entry::reason(const Situation& now, const compiling::ModuleWatch& watch,
+                          const Dependence& depends_on) const {
+  return kind.reason(now, watch, depends_on,
+                     has_state ? arguments(now.inputs.leaves) : now.inputs.leaves);
+}
 
 void Entry::count_owners() {
   if (owners.empty()) {
     size_t count = 0;
-    for_each_captured(*plan, [&](size_t, const at::Tensor&) { ++count; });
+    for_each_captured(*kind.plan, [&](size_t, const at::Tensor&) { ++count; });
     owners = std::vector<std::atomic<size_t>>(count);
   }
-  for_each_captured(*plan, [&](size_t i, const at::Tensor& tensor) {
+  for_each_captured(*kind.plan, [&](size_t i, const at::Tensor& tensor) {
     owners[i].store(tensor.use_count(), std::memory_order_relaxed);
   });
 }
 
-bool Entry::is_stale() const {
-  bool stale = false;
-  for_each_captured(*plan,
-                    [&](size_t, const at::Tensor& tensor) { stale |= tensor.use_count() == 1; });
-  return stale;
+void Entry::count_owners(const observe::Tape& tape) {
+  for_each_captured(*kind.plan, [&](size_t i, const at::Tensor& tensor) {
+    for (const observe::CapturedTensor& captured : tape.captured) {
+      if (captured.tensor._unsafe_get_target() != tensor.unsafeGetTensorImpl()) continue;
+      owners[i].store(std::min(owners[i].load(), captured.owners), std::memory_order_relaxed);
+    }
+  });
+}
+
+Entry::Holders::Holders(const observe::WeakTensor& weak) : of_tensor(weak.use_count()) {
+  const at::Tensor tensor = observe::lock(weak);
+  if (!tensor.defined() || !tensor.is_leaf()) return;
+  const NodePtr node = torch::autograd::impl::try_get_grad_accumulator(tensor);
+  if (node) of_accumulator = static_cast<size_t>(node.use_count()) - 1;
+}
+
+void Entry::count_owners(const observe::Tape& tape, const std::vector<Holders>& before) {
+  count_owners();
+  for_each_captured(*kind.plan, [&](size_t i, const at::Tensor& tensor) {
+    for (size_t k = 0; k < tape.captured.size(); ++k) {
+      const observe::CapturedTensor& captured = tape.captured[k];
+      if (captured.tensor._unsafe_get_target() != tensor.unsafeGetTensorImpl()) continue;
+      const Holders now(captured.tensor);
+      size_t own = now.of_tensor - std::min(before[k].of_tensor, now.of_tensor);
+      // The accumulator was there, but not for this entry.
+      if (before[k].of_accumulator != 0 && now.of_accumulator > before[k].of_accumulator) ++own;
+      owners[i].store(captured.owners + own, std::memory_order_relaxed);
+    }
+  });
+}
+
+bool Entry::meets_hooks(const std::vector<at::Tensor>& leaves) const {
+  for (int32_t index : kind.plan->partly_reached) {
+    const runtime::CallPlan::Input& input = kind.plan->inputs[static_cast<size_t>(index)];
+    const bool is_argument = input.kind == runtime::CallPlan::Input::Kind::Argument;
+    const auto position = static_cast<size_t>(input.index);
+    if (is_argument && position >= leaves.size()) continue;
+    const at::Tensor& tensor = is_argument ? leaves[position] : input.captured;
+    if (tensor.defined() && has_hooks(tensor)) return true;
+  }
+  return false;
 }
 
 bool Entry::lost_an_owner() const {
   bool lost = false;
-  for_each_captured(*plan, [&](size_t i, const at::Tensor& tensor) {
+  for_each_captured(*kind.plan, [&](size_t i, const at::Tensor& tensor) {
     lost |= tensor.use_count() < owners[i].load(std::memory_order_relaxed);
   });
   return lost;

@@ -1,45 +1,126 @@
 #pragma once
 
-#include <torch/csrc/api/include/torch/nn/module.h>
-
 #include <atomic>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ahead/detail/compiled_core.h"
+#include "compile/module_watch.h"
 #include "compile/pipeline.h"
+#include "observe/host_snapshot.h"
+#include "observe/tape.h"
 #include "runtime/guards.h"
 
 namespace ahead::detail {
 
+/// A call, as far as it can be told from others without running the user's function.
+struct Situation {
+  const FlatTree& inputs;
+  runtime::AmbientState ambient;
+};
+
+/// All calls that cannot be told apart that way.
+struct CallKind {
+  CallKind(const Situation& now, compiling::ModuleWatch::Readings modules,
+           std::shared_ptr<const Dependence::Value> dependence,
+           const std::shared_ptr<const runtime::CallPlan>& plan,
+           const std::vector<at::Tensor>& arguments, bool with_offsets);
+
+  /// Whether a call is of this kind.
+  bool fits(const Situation& now, const compiling::ModuleWatch& watch, const Dependence& depends_on,
+            const std::vector<at::Tensor>& arguments) const;
+  /// Why it is not, in words; empty: it is.
+  std::string reason(const Situation& now, const compiling::ModuleWatch& watch,
+                     const Dependence& depends_on, const std::vector<at::Tensor>& arguments) const;
+
+  TreeSpec spec;
+  runtime::AmbientState ambient;
+  compiling::ModuleWatch::Readings modules;
+  std::shared_ptr<const Dependence::Value> dependence;  ///< null: there is none
+  /// What the guard is about; without a program it has arguments only.
+  std::shared_ptr<const runtime::CallPlan> plan;
+  runtime::CallGuard guard;
+};
+
+/// A tensor that the function stores outside itself in every call.
+struct StateTensor {
+  observe::WeakTensor object;  ///< the one that the user holds
+  size_t owners = 1;           ///< how many hold it
+  /// Which of the tensors that the function uses it was; -1: it does not use it.
+  int32_t argument = -1;
+};
+
 /// One program of a compiled callable and the calls it is right for; or the knowledge that such
 /// calls have to run eagerly.
 struct Entry {
-  TreeSpec spec;
-  runtime::AmbientState ambient;
-  std::vector<bool> training;
-  runtime::CallGuard guard;
-  std::shared_ptr<const runtime::CallPlan> plan;
+  explicit Entry(CallKind call_kind) : kind(std::move(call_kind)) {}
+
+  CallKind kind;
   std::shared_ptr<const void> prototype;
   std::vector<Program> programs;
-  uint64_t fingerprint = 0;
   /// Why calls run eagerly; empty if they do not.
   std::string eager_reason;
-  /// Eager may throw as well, so that nothing is to be remembered.
-  bool is_doubtful = false;
-  /// Tensors that the traced call itself stored outside the function, to be had from the last
-  /// results. Such an entry serves that call only.
-  std::vector<at::Tensor> escapes{};
-  /// How many further calls are to be traced again.
-  std::atomic<int64_t> unconfirmed{0};
   /// For each captured tensor the fewest owners it has been seen with, this entry among them.
   std::vector<std::atomic<size_t>> owners{};
 
+  // Of a function that is observed:
+
+  /// Arguments that the function has by itself too, as its bytes show: they must be these.
+  struct Pinned {
+    size_t argument;
+    observe::WeakTensor tensor;
+  };
+  std::vector<Pinned> pinned;
+  /// Tensors that must have a gradient, or must not.
+  struct Grad {
+    observe::WeakTensor tensor;
+    bool is_defined;
+  };
+  std::vector<Grad> grads;
+
+  /// What the function does in such calls, and the bytes of its object after it did so last.
+  /// Replaced as a whole when it is observed again.
+  struct Seen {
+    std::shared_ptr<const observe::Tape> tape;
+    observe::HostSnapshot host;
+    std::vector<StateTensor> states;
+    uint64_t stores = 0;  ///< how many calls had stored tensors then
+  };
+  std::atomic<std::shared_ptr<const Seen>> seen{};
+  std::atomic<uint64_t> calls{0};
+  bool reads_values = false;
+  bool has_state = false;
+  /// If it has state: the kind of call by its arguments alone. None: that is `kind`.
+  std::optional<CallKind> kind_by_arguments;
+  /// Held while a program runs that has state.
+  std::mutex state_mutex;
+
+  /// What a program is given: the arguments of the call, and then tensors that the function stored
+  /// in the call before. Empty if one of those is gone.
+  std::vector<at::Tensor> arguments(const std::vector<at::Tensor>& leaves) const;
+  /// Whether a call is one that this is for.
+  bool fits(const Situation& now, const compiling::ModuleWatch& watch,
+            const Dependence& depends_on) const;
+  /// Why it is not, in words; empty: it is.
+  std::string reason(const Situation& now, const compiling::ModuleWatch& watch,
+                     const Dependence& depends_on) const;
+
   /// Notes how many owners each captured tensor has now, once the program is known to be right.
   void count_owners();
-  /// A captured tensor belongs to nobody else any more: the function cannot be using it.
-  bool is_stale() const;
+  /// The same as a recording counted them: without those that autograd has for a while.
+  void count_owners(const observe::Tape& tape);
+  /// How many hold a tensor, and how many its gradient accumulator, which holds it as well.
+  struct Holders {
+    explicit Holders(const observe::WeakTensor& tensor);
+    size_t of_tensor = 0, of_accumulator = 0;
+  };
+  /// The same for a new entry, where the tape's tensors had these holders before it was made.
+  void count_owners(const observe::Tape& tape, const std::vector<Holders>& before);
+  /// A tensor with hooks would be met by backwards that do not meet it in eager.
+  bool meets_hooks(const std::vector<at::Tensor>& leaves) const;
   /// A captured tensor has fewer owners than ever: the function may be using another one.
   bool lost_an_owner() const;
 };

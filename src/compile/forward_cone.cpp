@@ -16,6 +16,16 @@ bool stops_gradients(const Node& node) {
          (node.op().in_dispatcher() && ops::facts(node.op()).op_class == ops::OpClass::Factory);
 }
 
+/// Batch normalisation in training mode reads its running statistics only to update them. The
+/// arguments that it has besides.
+constexpr size_t without_statistics[] = {0, 1, 2, 5, 6, 7};
+
+bool only_updates_statistics(const Node& node) {
+  static const Operator* const batch_norm =
+      Operator::find("aten._native_batch_norm_legit_functional");
+  return &node.op() == batch_norm && node.args()[5].constant().toBool();
+}
+
 }  // namespace
 
 size_t joint_output(const JointGraph& joint, int32_t forward_output) {
@@ -88,6 +98,12 @@ void ForwardCone::mark_needed(std::vector<bool>& needed) {
     if (!is_needed) continue;
     if (ops::is_ordered(*node)) unrepeatable = node->op().name();
     needed_nodes_.push_back(node);
+    if (is_without_statistics(*node, needed)) {
+      for (size_t i : without_statistics) {
+        if (node->args()[i].is_value()) needed[node->args()[i].value()->id()] = true;
+      }
+      continue;
+    }
     node->for_each_operand([&](Value* value) { needed[value->id()] = true; });
   }
 }
@@ -111,11 +127,33 @@ void ForwardCone::copy_needed(const std::vector<bool>& needed) {
   }
   const ValueMap given = copies_;
   for (auto node = needed_nodes_.rbegin(); node != needed_nodes_.rend(); ++node) {
-    copy_node(graph, **node, copies_);
+    is_without_statistics(**node, needed) ? copy_without_statistics(**node)
+                                          : static_cast<void>(copy_node(graph, **node, copies_));
     for (const Value* result : (*node)->results()) {
       if (result != nullptr && given[result->id()] != nullptr)
         copies_[result->id()] = given[result->id()];
     }
+  }
+}
+
+/// Whether nobody wants the new statistics that a node computes.
+bool ForwardCone::is_without_statistics(const Node& node, const std::vector<bool>& needed) {
+  return only_updates_statistics(node) && !needed[node.result(3)->id()] &&
+         !needed[node.result(4)->id()];
+}
+
+void ForwardCone::copy_without_statistics(const Node& node) {
+  static const Operator* const batch_norm =
+      Operator::find("aten._native_batch_norm_legit.no_stats");
+  std::vector<Argument> args;
+  for (size_t i : without_statistics) args.push_back(map_argument(node.args()[i], copies_));
+  Node* copy = graph.add_node(*batch_norm, std::move(args));
+  copy->phase = node.phase;
+  copy->sequence = node.sequence;
+  copy->set_tags(node.tags());
+  for (size_t i = 0; i < 3; ++i) {
+    graph.add_return(copy, node.result(i)->meta);
+    copies_[node.result(i)->id()] = copy->result(i);
   }
 }
 

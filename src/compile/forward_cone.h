@@ -34,6 +34,8 @@ class ForwardCone {
   void mark_needed(std::vector<bool>& needed);
   void copy_needed(const std::vector<bool>& needed);
   void add_input(Value* value, Need need);
+  static bool is_without_statistics(const Node& node, const std::vector<bool>& needed);
+  void copy_without_statistics(const Node& node);
 
   const JointGraph& joint_;
   std::vector<int32_t> saved_;

@@ -8,7 +8,6 @@
 #include "ahead/errors.h"
 #include "ahead/passes.h"
 #include "base/autocast.h"
-#include "base/hash.h"
 #include "compile/double_backward.h"
 #include "compile/kept_gradient.h"
 #include "compile/kept_mutations.h"
@@ -56,24 +55,6 @@ class Stages {
   double taken_ = 0;
   std::vector<Program> programs_;
 };
-
-uint64_t fingerprint(const Capture& capture) {
-  uint64_t hash = capture.graph.hash();
-  for (const Graph::Input& input : capture.graph.inputs()) {
-    hash = hash_combine(hash, reinterpret_cast<uintptr_t>(input.captured.unsafeGetTensorImpl()));
-  }
-  for (const tracing::ResultFacts& facts : capture.results) {
-    hash = hash_combine(hash, static_cast<uint64_t>(facts.kind));
-    hash = hash_combine(hash, static_cast<uint64_t>(facts.base));
-    hash = hash_combine(hash, facts.requires_grad ? 1 : 0);
-  }
-  for (const tracing::InputFacts& facts : capture.inputs) {
-    if (!facts.new_memory) continue;
-    hash = hash_combine(hash, static_cast<uint64_t>(facts.new_memory->facts.kind));
-    hash = hash_combine(hash, static_cast<uint64_t>(facts.new_memory->facts.base));
-  }
-  return hash;
-}
 
 bool names_offsets(const Graph& graph) {
   static const Operator* const as_strided = Operator::find("aten.as_strided");
@@ -252,6 +233,7 @@ void compile_training(runtime::CallPlan& plan, Capture& capture,
                       const detail::Compilers& compilers, Stages& stages) {
   const JointGraph joint(capture.graph);
   check_one_tangent(joint, capture);
+  find_partly_reached(plan, joint);
   PartitionedGraphs graphs = stages.run("partition", [&] {
     PartitionedGraphs halves = partition(joint, options, compilers.num_params_buffers);
     copy_raised_inputs(halves, plan);
@@ -335,20 +317,18 @@ struct Captured {
 /// Traces a function. If it writes to an argument that shares memory with another, it is traced
 /// once more over the tensors they are views of.
 Captured capture_function(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
-                          const std::optional<AutocastState>& backward_autocast,
-                          bool keep_escapes) {
+                          const std::optional<AutocastState>& backward_autocast) {
   // What autograd saves while tracing is no business of a checkpoint around the compiled function.
   const runtime::KeeperScope::Pause unkept;
   const runtime::RegionWatch::Pause unwatched;
   Captured result;
   const AutocastKeeper autocast;
   try {
-    result.capture = tracing::capture(function, inputs, backward_autocast, keep_escapes);
+    result.capture = tracing::capture(function, inputs, backward_autocast);
     result.plan = plan_call(result.capture);
   } catch (const tracing::AliasedWrite&) {
     const MergedArguments merged(function, inputs);
-    result.capture = tracing::capture(merged.function(), merged.inputs(), backward_autocast,
-                                      /*keep_escapes=*/false);
+    result.capture = tracing::capture(merged.function(), merged.inputs(), backward_autocast);
     result.plan = plan_call(result.capture);
     result.is_merged = true;
     merged.adapt(result.plan);
@@ -361,17 +341,17 @@ Captured capture_function(const aot::FlatFunction& function, const std::vector<a
 
 /// Traces, and says of an error of LibTorch's that it came of a trace.
 template <class Trace>
-auto trace_doubting(const Options& options, Trace&& trace) {
+auto trace_explained(const Options& options, Trace&& trace) {
   try {
     return trace();
   } catch (const Error&) {
     throw;
   } catch (c10::Error& error) {
     if (!options.fullgraph) {
-      throw DoubtfulTrace("compile",
-                          "LibTorch complains about the function as it is traced, though "
-                          "not about the function itself: " +
-                              error.msg());
+      throw Unsupported("compile",
+                        "LibTorch complains about the function as it is traced, though not about "
+                        "the function itself: " +
+                            error.msg());
     }
     error.add_context(
         "[compile] thrown while tracing; without Options::fullgraph the call would "
@@ -383,14 +363,13 @@ auto trace_doubting(const Options& options, Trace&& trace) {
 /// Traces a function. Where its backward depends on the autocast that backward() is called under,
 /// it is traced once more for none, and what runs under another one is found out then.
 Captured capture_function(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
-                          const Options& options, bool keep_escapes) {
+                          const Options& options) {
   check_settings(options.backward_autocast);
   const std::optional<AutocastState> fixed = fixed_autocast(options.backward_autocast);
   const AutocastState now = AutocastState::current();
   const auto trace = [&](const std::optional<AutocastState>& backward_autocast) {
-    return trace_doubting(options, [&] {
-      return capture_function(function, inputs, backward_autocast, keep_escapes);
-    });
+    return trace_explained(options,
+                           [&] { return capture_function(function, inputs, backward_autocast); });
   };
   Captured result = trace(fixed);
   const std::string cast = result.capture.cast_in_backward;
@@ -427,31 +406,28 @@ std::unique_ptr<tracing::KeptTrace> keep_trace(const Captured& captured,
   const Capture& capture = captured.capture;
   const bool is_special = !capture.opaque_gradient.empty() || !capture.hidden_write.empty() ||
                           writes_to_parts(capture.graph);
-  if (!options.double_backward || !is_special || captured.is_merged ||
-      !has_gradient(capture.graph) || !capture.escapes.empty())
+  if (!options.double_backward || !is_special || captured.is_merged || !has_gradient(capture.graph))
     return nullptr;
   const runtime::KeeperScope::Pause unkept;
   const runtime::RegionWatch::Pause unwatched;
   const AutocastKeeper autocast;
-  return trace_doubting(options,
-                        [&] { return tracing::KeptTrace::make(function, inputs, capture.graph); });
+  return trace_explained(options,
+                         [&] { return tracing::KeptTrace::make(function, inputs, capture.graph); });
 }
 
 }  // namespace
 
 Compilation compile_function(const aot::FlatFunction& function,
                              const std::vector<at::Tensor>& inputs, const Options& options,
-                             const detail::Compilers& compilers, bool keep_escapes) {
+                             const detail::Compilers& compilers) {
   Compilation result;
   Stages stages;
-  Captured captured = stages.run(
-      "trace", [&] { return capture_function(function, inputs, options, keep_escapes); });
+  Captured captured =
+      stages.run("trace", [&] { return capture_function(function, inputs, options); });
   Capture& capture = captured.capture;
-  result.escapes = capture.escapes;
   result.trace_seconds = stages.taken();
 
   const auto start = Clock::now();
-  result.fingerprint = fingerprint(capture);
   std::unique_ptr<tracing::KeptTrace> kept = keep_trace(captured, function, inputs, options);
   // The plan holds the captured tensors, and nobody else, so that it can tell when they are stale.
   capture.graph.forget_captured();
@@ -470,12 +446,6 @@ Compilation compile_function(const aot::FlatFunction& function,
   result.programs = stages.take_programs();
   result.compile_seconds = seconds_since(start);
   return result;
-}
-
-uint64_t fingerprint_of(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
-                        const Options& options) {
-  constexpr bool keep_escapes = false;
-  return fingerprint(capture_function(function, inputs, options, keep_escapes).capture);
 }
 
 }  // namespace ahead::compiling

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "ahead/errors.h"
@@ -388,6 +389,36 @@ CallPlan plan_call(const Capture& capture) {
   return plan;
 }
 
+void find_partly_reached(CallPlan& plan, const JointGraph& joint) {
+  std::vector<std::set<int32_t>> tangents(joint.value_capacity());
+  std::set<int32_t> all;
+  int32_t position = 0;
+  std::vector<int32_t> forward_input;
+  for (const Graph::Input& input : joint.inputs()) {
+    const bool is_tangent = input.slot.kind == Slot::Kind::Tangent;
+    forward_input.push_back(is_tangent ? -1 : position++);
+    if (!is_tangent) continue;
+    tangents[input.value->id()] = {input.slot.index};
+    all.insert(input.slot.index);
+  }
+  if (all.size() < 2) return;
+  for (const Node& node : joint.nodes()) {
+    if (node.phase != Phase::Backward) continue;
+    std::set<int32_t> reached;
+    node.for_each_operand([&](const Value* value) {
+      reached.insert(tangents[value->id()].begin(), tangents[value->id()].end());
+    });
+    for (const Value* result : node.results()) {
+      if (result != nullptr) tangents[result->id()] = reached;
+    }
+  }
+  for (const Graph::Output& output : joint.outputs()) {
+    const bool is_gradient = output.slot.kind == Slot::Kind::GradOf && output.value != nullptr;
+    if (is_gradient && tangents[output.value->id()] != all)
+      plan.partly_reached.push_back(forward_input[static_cast<size_t>(output.slot.index)]);
+  }
+}
+
 void copy_raised_inputs(PartitionedGraphs& graphs, const CallPlan& plan) {
   Graph& forward = graphs.forward;
   const size_t first_saved = forward.outputs().size() - graphs.saved.size();
@@ -444,6 +475,7 @@ void plan_backward(CallPlan& plan, PartitionedGraphs& graphs) {
   }
   for (const Graph::Output& output : graphs.backward.outputs()) {
     plan.grad_inputs.push_back(output.slot.index);
+    plan.is_reached.push_back(output.value != nullptr);
   }
 }
 

@@ -14,6 +14,9 @@ namespace ahead::compiling {
 /// graph.
 runtime::CallPlan plan_call(const tracing::Capture& capture);
 
+/// Notes which inputs get a gradient from some of the differentiable outputs only.
+void find_partly_reached(runtime::CallPlan& plan, const JointGraph& joint);
+
 /// Copies saved inputs whose version a call raises without giving them other contents: the next
 /// call would, as it seems, overwrite them.
 void copy_raised_inputs(PartitionedGraphs& graphs, const runtime::CallPlan& plan);

@@ -14,6 +14,7 @@
 #include "engine/cache.h"
 #include "engine/gate.h"
 #include "engine/program.h"
+#include "observe/recorder.h"
 #include "runtime/backends.h"
 #include "trace/tracer.h"
 
@@ -168,7 +169,8 @@ variable_list run_backward(const NodePtr& root, const GraphTask& task, bool,
                            const torch::autograd::edge_list&) {
   open_gate();
   const Settings* settings = current_settings();
-  if (settings == nullptr || running || tracing::Tracer::current() != nullptr) {
+  if (settings == nullptr || running || tracing::Tracer::current() != nullptr ||
+      observe::Recorder::current() != nullptr) {
     return run_in_eager_engine(root, task);
   }
   std::string refusal;

@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <unordered_map>
 
+#include "base/compiler_interface.h"
+
 namespace ahead::engine {
 namespace {
 
@@ -13,11 +15,6 @@ using torch::autograd::variable_list;
 using torch::dynamo::autograd::functional_apply_t;
 using torch::dynamo::autograd::ivalue_list;
 using torch::dynamo::autograd::PyCompilerInterface;
-
-std::mutex& capture_mutex() {
-  static std::mutex* mutex = new std::mutex;
-  return *mutex;
-}
 
 /// Built-in nodes announce their formula once per process, custom ones each time.
 std::unordered_map<std::string, functional_apply_t>& formulas() {
@@ -99,7 +96,8 @@ std::unique_lock<std::mutex> lock_node(torch::autograd::Node& node) {
   return std::unique_lock<std::mutex>(node.*AnyNode::lock);
 }
 
-NodeCalls::NodeCalls() : lock_(capture_mutex()), installed_(std::make_unique<DirectCalls>()) {}
+NodeCalls::NodeCalls()
+    : lock_(compiler_interface_mutex()), installed_(std::make_unique<DirectCalls>()) {}
 
 void NodeCalls::clear_problem() {
   problem = nullptr;

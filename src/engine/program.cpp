@@ -187,7 +187,7 @@ size_t Program::count_changed(const std::vector<int64_t>& sizes) {
 }
 
 std::vector<std::shared_ptr<const Graph>> Program::graphs() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<std::mutex> lock(parts_mutex_);
   std::vector<std::shared_ptr<const Graph>> graphs;
   for (const auto& part : parts_) graphs.push_back(part->graph);
   return graphs;
@@ -266,6 +266,7 @@ const Part* Program::add(size_t begin, size_t end, const Run& run) {
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   run.report.capture_seconds += taken.count();
   ++run.report.compiles;
+  std::lock_guard<std::mutex> lock(parts_mutex_);
   parts_.push_back(std::make_unique<const Part>(std::move(*part)));
   return parts_.back().get();
 }

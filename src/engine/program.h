@@ -110,7 +110,9 @@ class Program {
   const aot::GraphCompiler compiler_;
   std::mutex mutex_;
   std::vector<Step::Kind> kinds_;
+  /// Changed under both locks. The second is never held while something is traced or compiled.
   std::vector<std::unique_ptr<const Part>> parts_;
+  std::mutex parts_mutex_;
   std::mutex sizes_mutex_;  ///< not held while something is captured
   SizePattern sizes_;
   std::vector<std::shared_ptr<const SizeGuards>> guards_;  ///< of parts for changing sizes

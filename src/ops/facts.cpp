@@ -16,6 +16,10 @@
 namespace ahead::ops {
 namespace {
 
+/// The namespaces of operators that LibTorch brings, and ours, which say what they do.
+constexpr std::array libtorch_spaces{"aten",   "prim",       "prims", "quantized", "mkldnn",
+                                     "onednn", "_quantized", "mkl",   "ahead",     "inductor"};
+
 using Rows = std::unordered_map<std::string_view, const FactRow*>;
 
 const Rows& rows_by_name() {
@@ -117,8 +121,18 @@ class Deriver {
     for (size_t i = 0; i < arguments.size(); ++i) {
       if (writes(arguments[i])) facts_.writes.push_back(static_cast<uint8_t>(i));
     }
-    facts_.effectful = row_->more.effect || schema_.returns().empty() ||
+    facts_.effectful = row_->more.effect || schema_.returns().empty() || is_of_the_user() ||
                        !facts_.hidden_writes.empty() || !facts_.writes.empty();
+  }
+
+  /// An operator that nobody has said anything of does what it likes: it is neither dropped nor
+  /// merged nor run again. One that says that compilers may have it is pure.
+  bool is_of_the_user() const {
+    if (in_table() || has(at::Tag::pt2_compliant_tag) || has(at::Tag::pointwise)) return false;
+    const std::string& name = op_.handle().operator_name().name;
+    const std::string space = name.substr(0, name.find("::"));
+    return std::none_of(libtorch_spaces.begin(), libtorch_spaces.end(),
+                        [&](const char* known) { return space == known; });
   }
 
   void derive_view() {

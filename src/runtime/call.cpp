@@ -246,13 +246,7 @@ class Call {
   void set_new_grads() {
     for (const CallPlan::NewGrad& grad : plan_.new_grads) {
       const at::Tensor& input = inputs_[static_cast<size_t>(grad.input)];
-      at::Tensor& value = outputs_[static_cast<size_t>(grad.output)];
-      if (input.grad().defined()) {
-        at::NoGradGuard no_grad;
-        input.grad().copy_(value);
-      } else {
-        input.mutable_grad() = std::move(value);
-      }
+      input.mutable_grad() = std::move(outputs_[static_cast<size_t>(grad.output)]);
     }
   }
 

@@ -174,6 +174,11 @@ struct CallPlan {
   std::vector<int32_t> differentiable;
   /// Graph inputs with a gradient, in the order of the backward's results.
   std::vector<int32_t> grad_inputs;
+  /// Whether anything flows to each of them: in eager there is no edge to the others.
+  std::vector<bool> is_reached;
+  /// Those of them whose gradient comes from some of the differentiable outputs only. In eager a
+  /// backward of the others does not meet them.
+  std::vector<int32_t> partly_reached;
   std::vector<Saved> saved;
   int32_t num_outputs = 0;  ///< of the forward graph
   /// Where the forward graph's outputs begin to be saved values.

@@ -39,8 +39,10 @@ void CompiledNode::connect(const std::vector<at::Tensor>& inputs,
                            const std::vector<at::Tensor>& outputs, const NodePtr& self) {
   torch::autograd::edge_list edges;
   edges.reserve(plan_->grad_inputs.size());
-  for (int32_t input : plan_->grad_inputs) {
-    edges.push_back(torch::autograd::impl::gradient_edge(inputs[static_cast<size_t>(input)]));
+  for (size_t i = 0; i < plan_->grad_inputs.size(); ++i) {
+    const at::Tensor& input = inputs[static_cast<size_t>(plan_->grad_inputs[i])];
+    edges.push_back(plan_->is_reached[i] ? torch::autograd::impl::gradient_edge(input)
+                                         : torch::autograd::Edge());
   }
   set_next_edges(std::move(edges));
   for (int32_t position : plan_->differentiable) {

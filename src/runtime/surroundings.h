@@ -18,6 +18,9 @@ class Surroundings {
   /// As they are now.
   Surroundings();
 
+  /// Puts them into effect again.
+  void apply() const;
+
   /// Puts surroundings into effect, and those that were there back at its end.
   class Scope {
    public:
@@ -31,8 +34,6 @@ class Surroundings {
   };
 
  private:
-  void apply() const;
-
   std::vector<std::pair<at::Generator, at::Tensor>> generators_;
   AutocastState autocast_;
   at::ScalarType default_dtype_;

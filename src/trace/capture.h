@@ -102,8 +102,6 @@ struct Capture {
   std::string cast_in_backward;
   /// An operator of the backward for which it could, were it on; empty if there is none.
   std::string castable_in_backward;
-  /// Tensors that the function stored outside itself. They are the last results.
-  std::vector<at::Tensor> escapes;
   /// Grad mode as the function left it.
   bool grad_mode_after = true;
 };
@@ -116,10 +114,10 @@ class AliasedWrite : public Unsupported {
 
 /// Traces a function with its gradient, the latter under `backward_autocast` (none: under the
 /// autocast there is). What the function does to its arguments and how its results share memory are
-/// told by facts rather than by the graph. `keep_escapes`: what the function stores outside itself
-/// may become further results; else, and where that cannot be, it is refused.
+/// told by facts rather than by the graph. A tensor that the
+/// function stores outside itself is refused.
 Capture capture(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
-                const std::optional<AutocastState>& backward_autocast, bool keep_escapes);
+                const std::optional<AutocastState>& backward_autocast);
 
 /// Traces a function without its gradient, for inputs whose layout may change: one layout for each,
 /// nothing for those that are fixed. Without any, no size changes.

@@ -11,6 +11,7 @@
 #include "ops/cpu_layout.h"
 #include "ops/shape_rules.h"
 #include "trace/generator_watch.h"
+#include "trace/known_results.h"
 #include "trace/map_tensors.h"
 
 namespace ahead::tracing {
@@ -49,8 +50,31 @@ at::Tensor zeros_like_meta(const at::Tensor& meta, at::Device device) {
   return storage.as_strided(meta.sizes(), meta.strides(), meta.storage_offset());
 }
 
+/// Whether it is known without running it what an operator returns: nothing, or what it was seen to
+/// return.
+bool take_known_results(const TracedOp& op, torch::jit::Stack& stack) {
+  const std::vector<TensorMeta>* known = KnownResults::find(op.op->handle());
+  const bool is_void = op.num_returns == 0;
+  if (!is_void && (known == nullptr || known->size() != static_cast<size_t>(op.num_returns)))
+    return false;
+  stack.resize(stack.size() - static_cast<size_t>(op.num_args));
+  for (size_t i = 0; !is_void && i < known->size(); ++i) {
+    const TensorMeta& meta = (*known)[i];
+    stack.emplace_back(
+        at::Tensor(at::detail::empty_strided_meta(meta.sizes, meta.strides, meta.dtype)));
+  }
+  return true;
+}
+
 void run_real_kernel(TracedOp& op, at::Device device, Tracer& tracer, torch::jit::Stack& stack) {
+  if (take_known_results(op, stack)) return;
   const std::string& name = op.op->name();
+  if (tracer.is_replay() && op.effectful) {
+    throw Unsupported("trace", name +
+                                   ": there is no shape rule for this operator, and running it to "
+                                   "find out would be once too often. Register a Meta kernel for "
+                                   "it.");
+  }
   if (!tracer.options().allow_real_kernels) {
     throw Unsupported(
         "trace",

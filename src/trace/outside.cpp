@@ -92,7 +92,7 @@ void Tracer::check_stays_inside(const at::Tensor& written) const {
 
 void Tracer::mirror_history(const at::Tensor& written) {
   namespace impl = torch::autograd::impl;
-  Lifted* lifted = lifted_of(written);
+  Lifted* lifted = is_replay_ ? nullptr : lifted_of(written);
   if (lifted == nullptr || !lifted->wrapper.requires_grad() || lifted->wrapper.is_leaf()) return;
   const torch::autograd::Edge now = impl::gradient_edge(lifted->wrapper);
   if (!now.is_valid() || now.function == lifted->node) return;

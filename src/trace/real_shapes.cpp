@@ -22,7 +22,7 @@ TensorMeta geometry_of(const Lifted& lifted) {
 }
 
 void mirror_shape(const Tracer& tracer, const at::Tensor& reshaped) {
-  if (tracer.sizes_change()) return;
+  if (tracer.sizes_change() || tracer.is_replay()) return;
   for (const Lifted& lifted : tracer.lifted()) {
     if (!lifted.wrapper.is_same(reshaped) || has_other_memory(lifted)) continue;
     const TensorMeta shape = geometry_of(lifted);
@@ -32,7 +32,7 @@ void mirror_shape(const Tracer& tracer, const at::Tensor& reshaped) {
 }
 
 void restore_shapes(const Tracer& tracer) {
-  if (tracer.sizes_change()) return;
+  if (tracer.sizes_change() || tracer.is_replay()) return;
   for (const Lifted& lifted : tracer.lifted()) {
     const at::Tensor& before = lifted.contents;
     if (has_same_shape(lifted.real, before)) continue;

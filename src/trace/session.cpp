@@ -434,10 +434,30 @@ void Session::check_not_mutated_in_backward() const {
   }
 }
 
+/// A recorded call gave a leaf another gradient, or took away the one it had.
+void Session::add_new_grad(const Lifted& lifted, const at::Tensor& grad) {
+  const Slot slot{Slot::Kind::AccumulatedGrad, static_cast<int32_t>(lifted.value->index())};
+  if (!grad.defined()) {
+    if (lifted.original_grad.defined()) add_output(grad, slot);
+    return;
+  }
+  if (value_of(grad)->producer() == nullptr || grad.requires_grad()) {
+    throw Unsupported("trace", lifted.value->meta.str() +
+                                   ": the function makes a tensor from outside, or one with a "
+                                   "history, the .grad of this one. Copy it there.");
+  }
+  add_output(grad.detach(), slot);
+}
+
 /// backward() inside the function leaves new gradients on leaves.
 void Session::add_accumulated_grads() {
   for (size_t i = 0; i < tracer_.lifted().size(); ++i) {
     const Lifted& lifted = tracer_.lifted()[i];
+    if (tracer_.is_replay()) {
+      if (const at::Tensor* grad = tracer_.find_new_grad(lifted.wrapper))
+        add_new_grad(lifted, *grad);
+      continue;
+    }
     const bool shared = lifted.link == GradLink::SharedLeaf;
     const at::Tensor grad = (shared ? lifted.real : lifted.wrapper).unsafeGetTensorImpl()->grad();
     if (!grad.defined() || !is_traced(grad)) continue;

@@ -63,6 +63,7 @@ class Session {
   void check_no_inner_history(const torch::autograd::edge_list& roots) const;
   void cut_boundaries();
   void add_accumulated_grads();
+  void add_new_grad(const Lifted& lifted, const at::Tensor& grad);
   void lift_unseen_leaves(const torch::autograd::edge_list& roots);
   void check_not_argument(const torch::autograd::AccumulateGrad& leaf) const;
   void check_not_mutated_in_backward() const;

@@ -1,13 +1,10 @@
 #include "ahead/trace.h"
 
-#include <c10/util/ScopeExit.h>
-
 #include <chrono>
 #include <mutex>
 
 #include "ahead/errors.h"
 #include "trace/capture.h"
-#include "trace/escapes.h"
 #include "trace/guards.h"
 #include "trace/session.h"
 
@@ -67,16 +64,13 @@ Result counted_trace(const TraceOptions& options, bool joint,
                      Result (tracing::Session::*run)(const aot::FlatFunction&,
                                                      const std::vector<at::Tensor>&),
                      const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
-                     tracing::Escaped& escaped, const Prepare& prepare = nullptr,
+                     std::vector<const Value*>& escaped, const Prepare& prepare = nullptr,
                      const std::optional<AutocastState>& backward_autocast = {}) {
   const auto start = std::chrono::steady_clock::now();
   const auto tracer = c10::make_intrusive<tracing::Tracer>(options);
-  const auto unwatch = c10::make_scope_exit([&] { tracer->stop_watching(); });
   if (prepare) prepare(*tracer);
   Result result = (tracing::Session(*tracer, joint, backward_autocast).*run)(function, inputs);
-  escaped.tensors = tracer->watched();
-  tracer->stop_watching();
-  escaped.values = tracer->escaped();
+  escaped = tracer->escaped();
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   stats_table().add(*tracer, taken.count());
   return result;
@@ -88,10 +82,10 @@ namespace detail {
 
 Graph trace_flat(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
                  TraceOptions options, bool joint) {
-  tracing::Escaped escaped;
+  std::vector<const Value*> escaped;
   Graph graph =
       counted_trace<Graph>(options, joint, &tracing::Session::run, function, inputs, escaped);
-  if (!escaped.values.empty() && !options.allow_escapes) throw_escaped(escaped.values);
+  if (!escaped.empty() && !options.allow_escapes) throw_escaped(escaped);
   return graph;
 }
 
@@ -100,30 +94,26 @@ Graph trace_flat(const aot::FlatFunction& function, const std::vector<at::Tensor
 namespace tracing {
 
 Capture capture(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
-                const std::optional<AutocastState>& backward_autocast, bool keep_escapes) {
+                const std::optional<AutocastState>& backward_autocast) {
   // Even where grad mode is off: the function may switch it on.
   constexpr bool joint = true;
-  Escaped escaped;
-  const auto watch = [&](Tracer& tracer) {
-    if (keep_escapes) tracer.watch_tensors();
-  };
+  std::vector<const Value*> escaped;
   Capture result = counted_trace<Capture>({}, joint, &Session::capture, function, inputs, escaped,
-                                          watch, backward_autocast);
-  const bool is_kept = keep_escapes && add_escapes(result, escaped);
-  if (!escaped.values.empty() && !is_kept) throw_escaped(escaped.values);
+                                          nullptr, backward_autocast);
+  if (!escaped.empty()) throw_escaped(escaped);
   return result;
 }
 
 Graph trace_symbolic(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
                      const std::vector<std::optional<SymbolicLayout>>& layouts) {
-  Escaped escaped;
+  std::vector<const Value*> escaped;
   Graph graph = counted_trace<Graph>({}, /*joint=*/false, &Session::run, function, inputs, escaped,
                                      [&](Tracer& tracer) {
                                        if (!layouts.empty()) tracer.let_sizes_change();
                                        for (size_t i = 0; i < layouts.size(); ++i)
                                          if (layouts[i]) tracer.set_layout(inputs[i], *layouts[i]);
                                      });
-  if (!escaped.values.empty()) throw_escaped(escaped.values);
+  if (!escaped.empty()) throw_escaped(escaped);
   return graph;
 }
 

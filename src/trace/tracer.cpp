@@ -187,6 +187,7 @@ Graph Tracer::close() {
   lifted_index_.clear();
   lifted_storages_.clear();
   constants_.clear();
+  new_grads_.clear();
   return std::move(graph_);
 }
 

@@ -154,6 +154,23 @@ class Tracer : public c10::intrusive_ptr_target {
   /// Whether the function itself ran the autograd engine over a part of the trace.
   bool differentiates() const { return differentiates_; }
 
+  /// The function is the recording of a call: nobody holds the real tensors meanwhile, so that they
+  /// stay as they are.
+  void note_replay(bool differentiates) {
+    is_replay_ = true;
+    differentiates_ |= differentiates;
+  }
+  bool is_replay() const { return is_replay_; }
+  /// The recorded call gave a leaf another `.grad`, or none.
+  void note_new_grad(const at::Tensor& leaf, at::Tensor grad) {
+    new_grads_[leaf.unsafeGetTensorImpl()] = std::move(grad);
+  }
+  /// The new `.grad` of a leaf; null: it was not given one.
+  const at::Tensor* find_new_grad(const at::Tensor& leaf) const {
+    const auto known = new_grads_.find(leaf.unsafeGetTensorImpl());
+    return known == new_grads_.end() ? nullptr : &known->second;
+  }
+
   /// Functionalisation is about to call the twin of this in-place operator.
   void announce_in_place(const Operator* op) { announced_in_place_ = op; }
   /// The operator announced last, once; null if there is none.
@@ -278,6 +295,8 @@ class Tracer : public c10::intrusive_ptr_target {
   const Operator* cast_in_backward_ = nullptr;
   const Operator* castable_in_backward_ = nullptr;
   std::vector<const CheckpointPolicy*> checkpoints_;
+  bool is_replay_ = false;
+  std::unordered_map<const c10::TensorImpl*, at::Tensor> new_grads_;
   std::unique_ptr<GeneratorWatch> generators_;
   struct Constant {
     at::Tensor real, fake;

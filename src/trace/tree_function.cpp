@@ -1,5 +1,7 @@
 #include "ahead/detail/tree_function.h"
 
+#include <algorithm>
+
 #include "ahead/errors.h"
 
 namespace ahead::detail {
@@ -9,6 +11,12 @@ const at::Tensor& placeholder() {
       c10::DispatchKeySet(c10::DispatchKey::Meta), caffe2::TypeMeta::Make<float>(),
       c10::Device(at::kMeta)));
   return tensor;
+}
+
+bool are_arguments_kept(const FlatTree& before, const FlatTree& after) {
+  return before.spec == after.spec &&
+         std::equal(before.leaves.begin(), before.leaves.end(), after.leaves.begin(),
+                    [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); });
 }
 
 void check_arguments_kept(const FlatTree& before, const FlatTree& after) {

@@ -1,13 +1,11 @@
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <type_traits>
 #include <vector>
 
+#include "ahead/detail/host_parts.h"
 #include "ahead/executable.h"
 #include "ahead/export.h"
 #include "ahead/options.h"
@@ -20,13 +18,16 @@ class Module;
 
 namespace ahead {
 
-/// Counts of one compiled callable.
+/// Counts of one compiled callable. Each call is one of observed_calls, cache_hits and eager_calls.
 struct CompileStats {
-  uint64_t traces = 0;
+  uint64_t calls = 0;
+  uint64_t observed_calls = 0;  ///< ran the function itself, and wrote down what it did
+  uint64_t cache_hits = 0;      ///< ran from graphs
+  uint64_t eager_calls = 0;     ///< ran the function itself, with nothing to gain
+  uint64_t value_misses = 0;    ///< programs left because a value that is read was another one
+  uint64_t traces = 0;          ///< recordings, or functions, that were traced
   uint64_t recompiles = 0;      ///< programs made after the first
   uint64_t guard_failures = 0;  ///< calls that no program fitted, the first one not counted
-  uint64_t eager_calls = 0;
-  uint64_t cache_hits = 0;
   double trace_seconds = 0;
   double compile_seconds = 0;  ///< everything after the trace
 };
@@ -53,32 +54,32 @@ struct Compilers {
   int64_t num_params_buffers = 0;
 };
 
-/// Whether this thread is inside a trace, where compiled callables run as part of it.
-AHEAD_API bool is_tracing();
-/// The result of the call an entry was traced from, with placeholders for its tensors.
+/// Whether this thread is inside a trace or an observed call, where compiled callables run as part
+/// of it.
+AHEAD_API bool is_inlined();
+/// The result of the call an entry was made from, with placeholders for its tensors.
 AHEAD_API const void* prototype_of(const Entry& entry);
 
-/// What a ModuleHolder, or a shared_ptr to a module, points to.
-template <class F>
-auto watched_module(F& f) -> std::enable_if_t<
-    std::is_convertible_v<decltype(f.ptr()), std::shared_ptr<torch::nn::Module>>,
-    std::shared_ptr<torch::nn::Module>> {
-  return f.ptr();
-}
-template <class M>
-auto watched_module(std::shared_ptr<M>& f) -> std::enable_if_t<
-    std::is_convertible_v<std::shared_ptr<M>, std::shared_ptr<torch::nn::Module>>,
-    std::shared_ptr<torch::nn::Module>> {
-  return f;
-}
+/// A call that runs the user's function itself while what it does is written down. Whatever
+/// happens, the recording ends with it.
+class AHEAD_API Observation {
+ public:
+  Observation();
+  ~Observation();
+  Observation(const Observation&) = delete;
+  Observation& operator=(const Observation&) = delete;
 
-/// What is to be done with a call.
-struct Prepared {
-  /// What runs it; null: it must run eagerly.
-  std::shared_ptr<const Entry> entry;
-  /// Of a call whose trace LibTorch complained about: for CompiledCore::keep_eager(), once eager
-  /// has run it. If eager throws, the complaint was about the program and not about the trace.
-  std::shared_ptr<Entry> doubtful = nullptr;
+  struct State;
+  std::unique_ptr<State> state;
+};
+
+/// What became of a call, or is to be done with it.
+struct Served {
+  /// What ran it, and what it gave; null: the user's function has to run.
+  std::shared_ptr<const Entry> entry = nullptr;
+  std::vector<at::Tensor> results = {};
+  /// If the function has to run: what watches it; null: nobody has to.
+  std::unique_ptr<Observation> observation = nullptr;
 };
 
 /// A compiled callable without its types: programs, the calls they fit, and counts.
@@ -86,51 +87,47 @@ class AHEAD_API CompiledCore {
  public:
   using MakePrototype = std::function<std::shared_ptr<const void>()>;
 
+  /// Programs are made of what the user's function was seen to do.
   explicit CompiledCore(Options options);
+  /// Programs are made by tracing the function, for compilers of the caller's.
   CompiledCore(Options options, Compilers compilers);
   ~CompiledCore();
   CompiledCore(const CompiledCore&) = delete;
   CompiledCore& operator=(const CompiledCore&) = delete;
 
-  /// Makes the training flags of a module and of all modules in it part of what decides a program.
-  void watch(std::shared_ptr<torch::nn::Module> module);
+  /// Makes the training flags of a module and of all modules in it part of what decides a program,
+  /// and the probabilities of those that drop something.
+  void watch(const std::shared_ptr<torch::nn::Module>& module);
 
-  /// Finds the entry that fits a call, which is compiled if there is none. `prototype` is called
-  /// after `function`.
-  Prepared prepare(const FlatTree& inputs, const aot::FlatFunction& function,
-                   const MakePrototype& prototype);
-  /// Lets further calls like one that ran eagerly do so without a trace, if there was a doubt.
-  void keep_eager(const Prepared& prepared);
-  std::vector<at::Tensor> run(const Entry& entry, const std::vector<at::Tensor>& leaves);
+  /// Whether the user's function is traced itself, rather than observed.
+  bool traces_function() const { return traces_function_; }
+  /// Runs a call from a program that fits it. If there is none, the function has to run, watched or
+  /// not.
+  Served serve(const FlatTree& inputs, const HostParts& host);
+  /// The same, but what fits no program is traced: `function`, then `prototype`.
+  Served serve_traced(const FlatTree& inputs, const aot::FlatFunction& function,
+                      const MakePrototype& prototype);
+  /// How an observed call ended.
+  struct Ending {
+    const FlatTree& outputs;
+    bool is_reference;     ///< what it returned is not the caller's own
+    bool keeps_arguments;  ///< the arguments are as they were
+  };
+  /// Ends an observed call: what was seen may become a program. Throws what cannot be compiled if
+  /// the options want that.
+  void finish(Observation& observation, const Ending& ending, const MakePrototype& prototype);
 
   CompileStats stats() const;
   std::vector<Program> programs() const;
   std::string explain(const FlatTree& inputs) const;
   void reset();
 
- private:
-  struct Situation;
   struct State;
-  using Entries = std::vector<std::shared_ptr<Entry>>;
 
-  Situation situation(const FlatTree& inputs) const;
-  std::shared_ptr<Entry> find(const Situation& situation) const;
-  std::shared_ptr<Entry> compile(const Situation& situation, const aot::FlatFunction& function,
-                                 const MakePrototype& prototype);
-  std::shared_ptr<Entry> make_entry(const Situation& situation, const aot::FlatFunction& function,
-                                    const MakePrototype& prototype);
-  /// What remembers that calls like this one have to run eagerly.
-  static std::shared_ptr<Entry> make_eager_entry(const Situation& situation, std::string reason);
-  std::shared_ptr<Entry> confirm(const std::shared_ptr<Entry>& entry, const Situation& situation,
-                                 const aot::FlatFunction& function, const MakePrototype& prototype);
-  std::shared_ptr<Entry> replace(const std::shared_ptr<Entry>& entry, const Situation& situation,
-                                 const aot::FlatFunction& function, const MakePrototype& prototype);
-  bool does_the_same(const Entry& entry, const Situation& situation,
-                     const aot::FlatFunction& function);
-  void refuse(const std::string& reason) const;
-
+ private:
   const Options options_;
   const Compilers compilers_;
+  const bool traces_function_;
   std::unique_ptr<State> state_;
 };
 

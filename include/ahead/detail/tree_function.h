@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <tuple>
 #include <type_traits>
@@ -18,7 +19,9 @@ namespace ahead::detail {
 /// A defined tensor without data, to stand where a tensor of a tree was. Making it is not traced.
 AHEAD_API const at::Tensor& placeholder();
 
-/// Throws Unsupported if a call left other arguments than it was given, which a graph cannot tell.
+/// Whether a call left the arguments that it was given: the same structure and tensors.
+AHEAD_API bool are_arguments_kept(const FlatTree& before, const FlatTree& after);
+/// Throws Unsupported if it did not, which a graph cannot tell.
 AHEAD_API void check_arguments_kept(const FlatTree& before, const FlatTree& after);
 
 /// One call of a callable over trees, seen as a function over flat lists of tensors.
@@ -80,16 +83,39 @@ class TreeFunction {
 
   /// The structure of the last result.
   const TreeSpec& outputs() const { return outputs_; }
-  /// The last result with placeholders for its tensors: the prototype to unflatten other outputs
-  /// with.
+  /// The last result with placeholders for its tensors: to unflatten other outputs with.
   const Result& result() const { return *result_; }
+  /// The same, for somebody who does not know its type.
+  std::shared_ptr<const void> prototype() const { return std::make_shared<const Result>(result()); }
 
- private:
+  /// Makes a result the last one. Returns its tensors and structure.
   FlatTree keep(const Result& result) {
     FlatTree outputs = ahead::flatten(result);
     result_.emplace(
         ahead::unflatten(result, std::vector<at::Tensor>(outputs.leaves.size(), placeholder())));
     return outputs;
+  }
+
+  /// Whether a call that was given these arguments themselves left them as they were. Only what the
+  /// caller still has, and the call could change, counts.
+  template <class... Given>
+  bool keeps_arguments(const std::remove_reference_t<Given>&... given) const {
+    return keeps_arguments<Given...>(Indices(), given...);
+  }
+
+ private:
+  template <class... Given, size_t... i>
+  bool keeps_arguments(std::index_sequence<i...>,
+                       const std::remove_reference_t<Given>&... given) const {
+    return (keeps_argument<Given>(std::get<i>(arguments_), given) && ...);
+  }
+  template <class Given, class Held>
+  static bool keeps_argument(const Held& before, const std::remove_reference_t<Given>& given) {
+    constexpr bool can_change =
+        std::is_lvalue_reference_v<Given> && !std::is_const_v<std::remove_reference_t<Given>>;
+    if constexpr (can_change)
+      return are_arguments_kept(ahead::flatten(before), ahead::flatten(static_cast<Held>(given)));
+    return true;
   }
 
   F& f_;

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "compile/entry.h"
+#include "compile/module_watch.h"
+#include "observe/recorder.h"
+
+namespace ahead::detail {
+
+/// What was seen of one kind of call that has no program yet.
+struct Candidate {
+  explicit Candidate(CallKind call_kind) : kind(std::move(call_kind)) {}
+
+  CallKind kind;
+  /// The last recordings that were different because of a value that was read.
+  std::vector<std::shared_ptr<const observe::Tape>> tapes{};
+  int64_t observed = 0;
+  int64_t refused = 0;
+  int64_t differences = 0;
+};
+
+/// All that a compiled callable knows.
+struct CompiledCore::State {
+  using Entries = std::vector<std::shared_ptr<Entry>>;
+
+  compiling::ModuleWatch modules;
+  std::atomic<std::shared_ptr<const Entries>> entries{std::make_shared<const Entries>()};
+  /// Why all calls run eagerly; null: they do not.
+  std::atomic<std::shared_ptr<const std::string>> eager_reason{};
+
+  /// Held while what follows is looked at; never while user code, a trace or a backend runs.
+  std::mutex mutex;
+  std::vector<std::shared_ptr<Candidate>> candidates;
+  std::shared_ptr<const observe::Tape> last_tape;
+  observe::HostSnapshot last_host;  ///< after the last observed call
+  /// What the function does depends on which of its tensors have a gradient: programs are guarded.
+  std::atomic<bool> depends_on_grads{false};
+  /// Raised when a call is observed that stores tensors: programs have to learn where they are now.
+  std::atomic<uint64_t> stores{0};
+  int64_t contradictions = 0;     ///< programs that turned out to be wrong
+  int64_t observed_in_a_row = 0;  ///< calls without one that ran from a graph
+  /// Raised by reset(): what was begun before does not count any more.
+  uint64_t generation = 0;
+
+  std::atomic<uint64_t> calls{0}, observed_calls{0}, cache_hits{0}, eager_calls{0};
+  std::atomic<uint64_t> value_misses{0}, traces{0}, recompiles{0}, guard_failures{0};
+  std::atomic<double> trace_seconds{0}, compile_seconds{0};
+
+  /// The thread that calls, and whether others do, which hold what they pass.
+  std::atomic<std::thread::id> thread{};
+  std::atomic<bool> has_several_threads{false};
+  void note_thread() {
+    std::thread::id none{};
+    const std::thread::id self = std::this_thread::get_id();
+    if (thread.load(std::memory_order_relaxed) == self) return;
+    if (!thread.compare_exchange_strong(none, self) && none != self) has_several_threads = true;
+  }
+
+  /// A kind of call without a program.
+  CallKind kind_of(const Situation& now, const Options& options) const;
+  /// For each entry that fits; stops when `visit` returns true.
+  template <class Visit>
+  void for_each_fitting(const Situation& now, const Options& options, Visit&& visit) const {
+    const std::shared_ptr<const Entries> all = entries.load();
+    for (const std::shared_ptr<Entry>& entry : *all) {
+      if (entry->fits(now, modules, options.depends_on) && visit(entry)) return;
+    }
+  }
+  void add(std::shared_ptr<Entry> entry);
+  void remove(const std::shared_ptr<Entry>& entry);
+};
+
+struct Observation::State {
+  State(const FlatTree& inputs, const HostParts& parts, const Situation& now,
+        std::shared_ptr<const observe::Tape> before);
+
+  /// The arguments; what the situation is about.
+  const FlatTree inputs;
+  const HostParts host;
+  const observe::HostSnapshot host_before;
+  const Situation now;
+  uint64_t generation = 0;
+  /// What is known of such calls.
+  std::shared_ptr<Candidate> candidate;
+  /// Programs that fit, as far as could be told.
+  std::vector<std::shared_ptr<Entry>> entries;
+  /// Is ended before the recorder is asked for anything.
+  std::shared_ptr<observe::Recorder> recorder;
+  std::optional<observe::RecordingScope> scope;
+};
+
+}  // namespace ahead::detail

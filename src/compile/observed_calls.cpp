@@ -1,0 +1,512 @@
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "ahead/detail/compiled_core.h"
+#include "ahead/errors.h"
+#include "base/log.h"
+#include "compile/core_state.h"
+#include "compile/dump.h"
+#include "observe/expect.h"
+#include "observe/replay.h"
+#include "observe/state_tensor.h"
+#include "runtime/call.h"
+#include "runtime/surroundings.h"
+
+/// Calls of functions that are observed: what a program is made of is what user code was seen to
+/// do.
+namespace ahead::detail {
+namespace {
+
+using observe::Tape;
+using observe::TapeDifference;
+using runtime::AmbientState;
+
+/// How often one kind of call may turn out to do something else before it runs eagerly.
+constexpr int64_t most_differences = 3;
+/// How many programs of a function may turn out to be wrong.
+constexpr int64_t most_contradictions = 2;
+/// How many calls in a row may be observed before it is said that nothing comes of it.
+constexpr int64_t most_observed_in_a_row = 32;
+/// How many kinds of call without a program are remembered.
+constexpr size_t most_candidates = 32;
+
+bool is_power_of_two(uint64_t number) {
+  return (number & (number - 1)) == 0;
+}
+
+bool is_dense(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && tensor.has_storage() && !tensor.is_nested() &&
+         !tensor.is_quantized();
+}
+
+bool reads_values(const Tape& tape) {
+  return std::any_of(tape.steps.begin(), tape.steps.end(), [](const observe::Step& step) {
+    return step.kind == observe::Step::Kind::Read;
+  });
+}
+
+/// Whether what a call stored can be had from a graph, and be put where the user has it.
+std::string why_not_storable(const Tape& tape) {
+  if (tape.is_growing)
+    return "the function adds tensors to something outside itself in every call (a log, a cache "
+           "that grows). Return them instead";
+  for (const observe::StoredTensor& stored : tape.stored) {
+    const at::Tensor tensor = observe::lock(stored.tensor);
+    if (tensor.defined() && (!observe::can_become(tensor) || stored.owners != 1))
+      return "the function stores a tensor outside itself that no program can put there (a leaf, "
+             "an inference tensor, or one that is stored twice). Return it instead";
+  }
+  return "";
+}
+
+/// A tape says all about the next call only if nothing in it began with this one.
+bool is_self_contained(const Tape& tape) {
+  if (!tape.stored.empty() || tape.is_growing) return false;
+  return std::all_of(
+      tape.captured.begin(), tape.captured.end(), [](const observe::CapturedTensor& captured) {
+        return captured.owners != 0 || captured.grad_of != nullptr || captured.contents.defined();
+      });
+}
+
+std::vector<StateTensor> states_of(const Tape& tape) {
+  std::vector<StateTensor> states;
+  for (const observe::StoredTensor& stored : tape.stored) {
+    StateTensor state{stored.tensor, stored.owners};
+    int32_t argument = 0;
+    for (const observe::CapturedTensor& captured : tape.captured) {
+      if (!captured.state.defined()) continue;
+      if (captured.stored_before == stored.id) state.argument = argument;
+      ++argument;
+    }
+    states.push_back(std::move(state));
+  }
+  return states;
+}
+
+/// A captured tensor whose history grows with every call is behind the one node of the call, and so
+/// would be met by backwards that do not meet it in eager.
+void check_histories(const runtime::CallPlan& plan) {
+  for (const runtime::CallPlan::Write& write : plan.writes) {
+    const bool is_captured = plan.inputs[static_cast<size_t>(write.input)].kind ==
+                             runtime::CallPlan::Input::Kind::Captured;
+    const std::vector<int32_t>& partly = plan.partly_reached;
+    if (!is_captured || !write.seen_by_autograd ||
+        std::find(partly.begin(), partly.end(), write.input) == partly.end())
+      continue;
+    throw Unsupported("compile",
+                      "the function writes something with a history to a captured tensor, which "
+                      "not all of its results depend on. Write under no_grad, or pass the tensor.");
+  }
+}
+
+std::string in_words(const TapeDifference& found) {
+  const std::string remedy =
+      found.text.find("value that is read") != std::string::npos
+          ? ". Read a truth value instead ((x.sum() > 0).item<bool>()), or return the tensor"
+          : ". Make what changes an argument, or name it in Options::depends_on; an optimizer that "
+            "counts its steps (Adam, AdamW) changes with every call, which those of ahead::optim "
+            "are made for";
+  return "the function does not do the same in calls that look alike: " + found.text + remedy;
+}
+
+}  // namespace
+
+Observation::Observation() = default;
+Observation::~Observation() = default;
+
+Observation::State::State(const FlatTree& given, const HostParts& parts, const Situation& situation,
+                          std::shared_ptr<const Tape> before)
+    : inputs(given),
+      host(parts),
+      host_before(parts),
+      now{inputs, situation.ambient},
+      recorder(std::make_shared<observe::Recorder>(inputs.leaves, std::move(before))) {}
+
+namespace {
+
+/// What is decided about one call, and done.
+class ObservedCall {
+ public:
+  ObservedCall(const Options& options, const Compilers& compilers, CompiledCore::State& state)
+      : options_(options), compilers_(compilers), state_(state) {}
+
+  Served serve(const FlatTree& inputs, const HostParts& host);
+  void finish(Observation::State& observation, const CompiledCore::Ending& ending,
+              const CompiledCore::MakePrototype& prototype);
+
+ private:
+  /// Whether a call that a program fits is to be observed all the same.
+  bool is_due(Entry& entry) const;
+  void add_without_state(const Situation& now, std::vector<std::shared_ptr<Entry>>& entries) const;
+  Served run(const std::shared_ptr<Entry>& entry, const FlatTree& inputs);
+  std::unique_ptr<Observation> observe(const Situation& now, const HostParts& host,
+                                       std::vector<std::shared_ptr<Entry>> entries);
+  Served run_eagerly();
+  void settle(const std::string& key, const std::string& reason);
+  void refuse(const Candidate& candidate, const std::string& reason);
+  std::shared_ptr<Candidate> candidate_for(const Situation& now);
+  void confirm(const std::shared_ptr<Entry>& entry, const std::shared_ptr<const Tape>& tape,
+               observe::HostSnapshot host);
+  bool is_ready(Candidate& candidate, const std::shared_ptr<const Tape>& tape);
+  void note_refusal(Candidate& candidate, const std::string& reason);
+  void note_difference(Candidate& candidate, const TapeDifference& found);
+  void note_grads(const TapeDifference& found);
+  std::shared_ptr<Entry> compile(Observation::State& observation,
+                                 const std::shared_ptr<const Tape>& tape,
+                                 const CompiledCore::MakePrototype& prototype);
+
+  const Options& options_;
+  const Compilers& compilers_;
+  CompiledCore::State& state_;
+  bool missed_values_ = false;
+  /// Somebody changed what the function can see, since it was observed last.
+  bool is_explained_ = false;
+};
+
+Served ObservedCall::run_eagerly() {
+  state_.eager_calls.fetch_add(1, std::memory_order_relaxed);
+  return {};
+}
+
+Served ObservedCall::serve(const FlatTree& inputs, const HostParts& host) {
+  state_.calls.fetch_add(1, std::memory_order_relaxed);
+  state_.note_thread();
+  if (state_.eager_reason.load() != nullptr) return run_eagerly();
+  if (!std::all_of(inputs.leaves.begin(), inputs.leaves.end(), is_dense)) {
+    const std::string reason = "an argument is no dense tensor (sparse, nested or the like).";
+    if (options_.fullgraph) throw Unsupported("compile", reason + " Make it dense.");
+    warn_once(reason, reason + " Such calls run eagerly.");
+    return run_eagerly();
+  }
+  const Situation now{inputs, AmbientState::current()};
+  std::vector<std::shared_ptr<Entry>> entries;
+  Served served;
+  bool is_eager = false, is_due = false;
+  state_.for_each_fitting(now, options_, [&](const std::shared_ptr<Entry>& entry) {
+    is_eager = !entry->eager_reason.empty() || entry->meets_hooks(inputs.leaves);
+    if (is_eager) return true;
+    entries.push_back(entry);
+    // With other bytes the function may do something else: a program for that may follow.
+    if (!entry->seen.load()->host.holds(host)) return false;
+    is_due |= this->is_due(*entry);
+    if (!is_due) served = run(entry, inputs);
+    return served.entry != nullptr;
+  });
+  if (served.entry != nullptr) return served;
+  if (is_eager) return run_eagerly();
+  add_without_state(now, entries);
+  missed_values_ &= !is_due;
+  served.observation = observe(now, host, std::move(entries));
+  return served;
+}
+
+/// A program whose state was replaced by somebody is right again once it is known where it is.
+void ObservedCall::add_without_state(const Situation& now,
+                                     std::vector<std::shared_ptr<Entry>>& entries) const {
+  for (const std::shared_ptr<Entry>& entry : *state_.entries.load()) {
+    if (!entry->has_state || std::find(entries.begin(), entries.end(), entry) != entries.end())
+      continue;
+    if (entry->kind_by_arguments->fits(now, state_.modules, options_.depends_on, now.inputs.leaves))
+      entries.push_back(entry);
+  }
+}
+
+bool ObservedCall::is_due(Entry& entry) const {
+  if (options_.confirm == Confirm::EveryCall || entry.lost_an_owner()) return true;
+  const std::shared_ptr<const Entry::Seen> seen = entry.seen.load();
+  if (entry.has_state && seen->stores != state_.stores.load()) return true;
+  for (const StateTensor& state : seen->states) {
+    if (state.object.use_count() != state.owners) return true;
+  }
+  if (options_.confirm == Confirm::Never) return false;
+  // Which of several programs a value decides for is not known yet.
+  const std::atomic<uint64_t>& calls = entry.reads_values ? state_.calls : entry.calls;
+  return is_power_of_two(calls.load(std::memory_order_relaxed) + (entry.reads_values ? 0 : 1));
+}
+
+/// Runs a program; null if a value that it reads is another one.
+Served ObservedCall::run(const std::shared_ptr<Entry>& entry, const FlatTree& inputs) {
+  std::unique_lock<std::mutex> alone(entry->state_mutex, std::defer_lock);
+  std::vector<at::Tensor> arguments = inputs.leaves;
+  std::vector<at::Tensor> objects;
+  if (entry->has_state) {
+    if (!alone.try_lock()) return {};
+    arguments = entry->arguments(inputs.leaves);
+    if (arguments.empty()) return {};
+    for (size_t i = inputs.leaves.size(); i < arguments.size(); ++i)
+      arguments[i] = observe::alias_of(arguments[i]);
+    for (const StateTensor& state : entry->seen.load()->states) {
+      objects.push_back(observe::lock(state.object));
+      if (!objects.back().defined()) return {};
+    }
+  }
+  std::optional<runtime::Surroundings> before;
+  if (entry->reads_values) before.emplace();
+  Served served{entry};
+  try {
+    served.results = runtime::call(entry->kind.plan, arguments);
+  } catch (const observe::ValueMismatch&) {
+    before->apply();
+    state_.value_misses.fetch_add(1, std::memory_order_relaxed);
+    missed_values_ = true;
+    return {};
+  }
+  const size_t num_results = served.results.size() - objects.size();
+  for (size_t i = 0; i < objects.size(); ++i)
+    observe::become(objects[i], served.results[num_results + i]);
+  served.results.resize(num_results);
+  entry->calls.fetch_add(1, std::memory_order_relaxed);
+  state_.cache_hits.fetch_add(1, std::memory_order_relaxed);
+  return served;
+}
+
+std::unique_ptr<Observation> ObservedCall::observe(const Situation& now, const HostParts& host,
+                                                   std::vector<std::shared_ptr<Entry>> entries) {
+  std::lock_guard<std::mutex> lock(state_.mutex);
+  const size_t count = state_.entries.load()->size();
+  if (count != 0 && entries.empty()) state_.guard_failures.fetch_add(1);
+  const auto limit = static_cast<size_t>(std::max<int64_t>(options_.recompile_limit, 0));
+  if (missed_values_ && count >= limit) {
+    settle("values",
+           "the function reads an integer or a truth value that has more values than "
+           "Options::recompile_limit allows programs. Raise it, or return the tensor");
+    state_.eager_calls.fetch_add(1);
+    return nullptr;
+  }
+  if (entries.empty() && count >= limit) {
+    const std::string reason = "recompile_limit reached: " + std::to_string(count) +
+                               " programs do not fit this call. Raise Options::recompile_limit, or "
+                               "make the calls more alike.";
+    if (options_.fullgraph) throw Unsupported("compile", reason);
+    warn_once("recompile_limit", reason + " Such calls run eagerly.");
+    state_.eager_calls.fetch_add(1);
+    return nullptr;
+  }
+  state_.observed_calls.fetch_add(1);
+  ++state_.observed_in_a_row;
+  auto observation = std::make_unique<Observation>();
+  // Gone, should the call throw: it may have stored something.
+  std::shared_ptr<const Tape> before = std::move(state_.last_tape);
+  observation->state =
+      std::make_unique<Observation::State>(now.inputs, host, now, std::move(before));
+  observation->state->entries = std::move(entries);
+  observation->state->generation = state_.generation;
+  observation->state->candidate = candidate_for(now);
+  observation->state->scope.emplace(*observation->state->recorder);
+  return observation;
+}
+
+/// From now on all calls run eagerly.
+void ObservedCall::settle(const std::string& key, const std::string& reason) {
+  state_.eager_reason.store(std::make_shared<const std::string>(reason));
+  state_.entries.store(std::make_shared<const CompiledCore::State::Entries>());
+  state_.candidates.clear();
+  state_.last_tape.reset();
+  if (options_.fullgraph) throw Unsupported("compile", reason + ".");
+  warn_once("[compile] " + key, "[compile] " + reason + ". Its calls run eagerly.");
+}
+
+/// Calls of this kind run eagerly.
+void ObservedCall::refuse(const Candidate& candidate, const std::string& reason) {
+  if (options_.fullgraph) throw Unsupported("compile", reason);
+  warn_once("[compile] " + reason + (reason.back() == '.' ? "" : ".") + " Such calls run eagerly.");
+  auto entry = std::make_shared<Entry>(candidate.kind);
+  entry->eager_reason = reason;
+  entry->seen.store(std::make_shared<const Entry::Seen>());
+  state_.add(std::move(entry));
+}
+
+std::shared_ptr<Candidate> ObservedCall::candidate_for(const Situation& now) {
+  for (const auto& candidate : state_.candidates) {
+    if (candidate->kind.fits(now, state_.modules, options_.depends_on, now.inputs.leaves))
+      return candidate;
+  }
+  if (state_.candidates.size() >= most_candidates)
+    state_.candidates.erase(state_.candidates.begin());
+  return state_.candidates.emplace_back(std::make_shared<Candidate>(state_.kind_of(now, options_)));
+}
+
+/// A call that a program fitted did just what the program does.
+void ObservedCall::confirm(const std::shared_ptr<Entry>& entry,
+                           const std::shared_ptr<const Tape>& tape, observe::HostSnapshot host) {
+  entry->seen.store(std::make_shared<const Entry::Seen>(
+      Entry::Seen{tape, std::move(host), states_of(*tape), state_.stores.load()}));
+  entry->calls.fetch_add(1);
+}
+
+void ObservedCall::note_refusal(Candidate& candidate, const std::string& reason) {
+  // The first call may do what no other will: fill a cache, initialise parameters.
+  const int64_t most = options_.confirm == Confirm::Never ? 1 : 2;
+  if (++candidate.refused >= most) refuse(candidate, reason);
+}
+
+/// Programs that were made before it was known that gradients decide are not guarded.
+void ObservedCall::note_grads(const TapeDifference& found) {
+  if (!found.has_other_grads || state_.depends_on_grads) return;
+  state_.depends_on_grads = true;
+  state_.entries.store(std::make_shared<const CompiledCore::State::Entries>());
+}
+
+void ObservedCall::note_difference(Candidate& candidate, const TapeDifference& found) {
+  // The first call may do something else than all others.
+  const bool is_strict = options_.confirm == Confirm::EveryCall && candidate.observed > 2;
+  if (!is_explained_ && (++candidate.differences >= most_differences || is_strict))
+    settle("differences", in_words(found));
+}
+
+/// Whether what was seen is to become a program now.
+bool ObservedCall::is_ready(Candidate& candidate, const std::shared_ptr<const Tape>& tape) {
+  const bool is_first = candidate.tapes.empty();
+  if (is_first && options_.confirm == Confirm::Never && is_self_contained(*tape)) return true;
+  std::optional<TapeDifference> last;
+  for (std::shared_ptr<const Tape>& before : candidate.tapes) {
+    last = difference(*before, *tape);
+    if (last) note_grads(*last);
+    if (!last) {
+      before = tape;
+      candidate.differences = 0;
+      const bool is_storable =
+          why_not_storable(*tape).empty() && (tape->stored.empty() || tape->replaces_stored);
+      return options_.confirm != Confirm::EveryCall && is_storable;
+    }
+    if (last->is_outcome) continue;
+    before = tape;
+    note_difference(candidate, *last);
+    return false;
+  }
+  candidate.tapes.push_back(tape);
+  return false;
+}
+
+std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
+                                             const std::shared_ptr<const Tape>& tape,
+                                             const CompiledCore::MakePrototype& prototype) {
+  std::vector<at::Tensor> arguments = observation.inputs.leaves;
+  for (const observe::CapturedTensor& captured : tape->captured) {
+    if (captured.state.defined()) arguments.push_back(captured.state);
+  }
+  Options options = options_;
+  const bool reads = reads_values(*tape);
+  // Nothing may be written before all values have been looked at.
+  if (reads) options.keep_input_mutations = false;
+  at::AutoGradMode grad_mode(observation.now.ambient.grad_mode);
+  const observe::AtEntry at_entry(observation.recorder->entry_states());
+  std::vector<Entry::Holders> holders;
+  for (const observe::CapturedTensor& captured : tape->captured)
+    holders.emplace_back(captured.tensor);
+  compiling::Compilation made =
+      compiling::compile_function(observe::replay(tape), arguments, options, compilers_);
+  check_histories(*made.plan);
+  compiling::dump(made, options_);
+  state_.trace_seconds.fetch_add(made.trace_seconds);
+  state_.compile_seconds.fetch_add(made.compile_seconds);
+  auto entry =
+      std::make_shared<Entry>(CallKind(observation.now, state_.modules.read(),
+                                       options_.depends_on ? options_.depends_on.value() : nullptr,
+                                       made.plan, arguments, made.with_offsets));
+  entry->prototype = prototype();
+  entry->programs = std::move(made.programs);
+  entry->reads_values = reads;
+  entry->has_state = !tape->stored.empty();
+  for (size_t i = 0; i < observation.inputs.leaves.size(); ++i) {
+    const at::Tensor& leaf = observation.inputs.leaves[i];
+    if (observation.host_before.contains(leaf.unsafeGetTensorImpl()))
+      entry->pinned.push_back({i, observe::WeakTensor(leaf.getIntrusivePtr())});
+  }
+  if (entry->has_state) entry->kind_by_arguments.emplace(observation.candidate->kind);
+  for (const observe::CapturedTensor& captured : tape->captured) {
+    if (state_.depends_on_grads && captured.grad_of == nullptr && captured.look.requires_grad)
+      entry->grads.push_back({captured.tensor, captured.had_grad});
+  }
+  entry->count_owners(*tape, holders);
+  return entry;
+}
+
+void ObservedCall::finish(Observation::State& observation, const CompiledCore::Ending& ending,
+                          const CompiledCore::MakePrototype& prototype) {
+  observation.scope.reset();
+  const std::shared_ptr<Tape> tape =
+      observation.recorder->finish(ending.outputs.leaves, ending.is_reference ? 1 : 2);
+  if (tape->keeps_arguments && !state_.has_several_threads && tape->refusal.empty())
+    tape->refusal =
+        "the function keeps an argument outside itself. Keep a detached one, or a clone.";
+  tape->result_spec = ending.outputs.spec.str();
+  observe::HostSnapshot host(observation.host);
+  std::unique_lock<std::mutex> lock(state_.mutex);
+  if (observation.generation != state_.generation || state_.eager_reason.load() != nullptr) return;
+  const Situation& now = observation.now;
+  state_.last_tape = tape;
+  if (!tape->stored.empty()) state_.stores.fetch_add(1);
+  is_explained_ = !state_.last_host.holds(observation.host_before);
+  state_.last_host = host;
+  if (!ending.keeps_arguments && tape->refusal.empty())
+    tape->refusal =
+        "arguments: the function assigns to them, which are passed by reference. Write "
+        "into a tensor with copy_, or return the new value.";
+  for (const std::shared_ptr<Entry>& entry : observation.entries) {
+    if (!difference(*entry->seen.load()->tape, *tape)) {
+      state_.observed_in_a_row = 0;
+      entry->count_owners(*tape);
+      return confirm(entry, tape, std::move(host));
+    }
+  }
+  Candidate& candidate = *observation.candidate;
+  ++candidate.observed;
+  if (!tape->refusal.empty()) return note_refusal(candidate, tape->refusal);
+  // What does something else though nothing tells the calls apart was wrong, perhaps for long.
+  for (const std::shared_ptr<Entry>& entry : observation.entries) {
+    const auto seen = entry->seen.load();
+    const std::optional<TapeDifference> found = difference(*seen->tape, *tape);
+    note_grads(*found);
+    if (found->is_outcome || !seen->host.holds(observation.host)) continue;
+    if (entry->has_state && !entry->fits(now, state_.modules, options_.depends_on)) continue;
+    state_.remove(entry);
+    if (!entry->lost_an_owner() && ++state_.contradictions >= most_contradictions)
+      return settle("contradictions", in_words(*found));
+  }
+  const bool changed_itself = !observation.host_before.changed_by_storing(host, *tape);
+  if (changed_itself) {
+    return note_difference(candidate,
+                           {0, "it changes its own members or captured values (a counter?)"});
+  }
+  if (options_.confirm != Confirm::EveryCall && state_.observed_in_a_row >= most_observed_in_a_row)
+    return settle("never settles", "each of " + std::to_string(most_observed_in_a_row) +
+                                       " calls in a row is of another kind than those before");
+  const bool is_ready = this->is_ready(candidate, tape);
+  const std::string not_storable = why_not_storable(*tape);
+  if (!not_storable.empty() && candidate.observed > 2) return refuse(candidate, not_storable + ".");
+  if (!is_ready) return;
+  lock.unlock();
+  state_.traces.fetch_add(1);
+  std::shared_ptr<Entry> entry;
+  std::string refusal;
+  try {
+    entry = compile(observation, tape, prototype);
+  } catch (const Unsupported& error) {
+    if (options_.fullgraph) throw;
+    refusal = error.msg();
+  }
+  lock.lock();
+  if (observation.generation != state_.generation) return;
+  if (entry == nullptr) return refuse(candidate, refusal);
+  if (!state_.entries.load()->empty()) state_.recompiles.fetch_add(1);
+  entry->calls.store(static_cast<uint64_t>(std::max<int64_t>(candidate.observed - 1, 0)));
+  confirm(entry, tape, std::move(host));
+  state_.observed_in_a_row = 0;
+  state_.add(entry);
+}
+
+}  // namespace
+
+Served CompiledCore::serve(const FlatTree& inputs, const HostParts& host) {
+  return ObservedCall(options_, compilers_, *state_).serve(inputs, host);
+}
+
+void CompiledCore::finish(Observation& observation, const Ending& ending,
+                          const MakePrototype& prototype) {
+  ObservedCall(options_, compilers_, *state_).finish(*observation.state, ending, prototype);
+}
+
+}  // namespace ahead::detail

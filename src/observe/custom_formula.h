@@ -1,0 +1,51 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <functional>
+#include <optional>
+#include <unordered_set>
+#include <vector>
+
+#include "base/libtorch.h"
+
+namespace ahead::observe {
+
+/// The backward of a custom autograd function as a function of all it depends on: the gradients
+/// that come in, and what the forward left for it.
+struct CustomFormula {
+  using Apply = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& gradients,
+                                                      const std::vector<c10::IValue>& saved)>;
+  Apply apply;
+  std::vector<c10::IValue> saved;
+};
+
+/// Whether a node is that of a custom autograd function.
+bool is_custom(const torch::autograd::Node& node);
+
+/// While it exists, LibTorch tells what the node of a custom function holds also where results were
+/// marked as not differentiable or arguments as dirty, which only its forward has to know.
+class OpenContext {
+ public:
+  explicit OpenContext(torch::autograd::Node& node);
+  ~OpenContext();
+  OpenContext(const OpenContext&) = delete;
+  OpenContext& operator=(const OpenContext&) = delete;
+
+ private:
+  void exchange();
+
+  torch::autograd::Node& node_;
+  std::unordered_set<c10::TensorImpl*> non_differentiable_, dirty_;
+};
+
+/// The formula of a node; none if it is not to be had: the node has been released, or holds
+/// something that cannot be handed around.
+std::optional<CustomFormula> formula_of(const NodePtr& node);
+
+/// Replaces every tensor in a value by map(tensor). False if there may be tensors that cannot be
+/// reached.
+bool map_saved(c10::IValue& value, const std::function<at::Tensor(const at::Tensor&)>& map);
+
+}  // namespace ahead::observe

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <vector>
+
+#include "ahead/graph.h"
+
+namespace ahead::observe {
+
+/// What the recorder must know of an operator, found out once per thread.
+struct ObservedOp {
+  /// How an argument or result holds tensors.
+  enum class Holds : uint8_t { Nothing, Tensor, List, OptionalList };
+  struct Argument {
+    Holds holds = Holds::Nothing;
+    bool is_written = false;
+    bool is_viewed = false;  ///< a result may be a view of it
+  };
+
+  explicit ObservedOp(const c10::OperatorHandle& handle);
+
+  c10::OperatorHandle handle;
+  const Operator* op;
+  std::vector<Argument> arguments;
+  std::vector<Holds> results;
+  bool returns_tensors = false;
+  /// It is made of other operators, above autograd: these are written down as well.
+  bool is_composite = false;
+  bool is_autocast = false;     ///< autocast may cast what it takes
+  bool reads_value = false;     ///< returns a value of a tensor rather than a tensor
+  bool makes_unfilled = false;  ///< returns new memory that nobody has written to
+  bool is_factory = false;      ///< makes a tensor without being given one
+  bool is_random = false;
+  bool is_of_the_user = false;  ///< none of LibTorch's
+  /// The trace has a way with it that what it is made of has not.
+  bool has_decomposition = false;
+};
+
+/// The knowledge about this operator. The reference is good for the life of the process.
+const ObservedOp& observed_op(const c10::OperatorHandle& handle);
+
+}  // namespace ahead::observe

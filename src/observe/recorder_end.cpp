@@ -1,0 +1,125 @@
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+
+#include "observe/place.h"
+#include "observe/recorder.h"
+#include "observe/stored.h"
+
+/// What is found out when an observed call is over: what it returned, stored and left behind.
+namespace ahead::observe {
+
+std::shared_ptr<Tape> Recorder::finish(const std::vector<at::Tensor>& results,
+                                       size_t handles_of_result) {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  for (const at::Tensor& result : results)
+    tape_->results.push_back(result.defined() ? meet(result) : no_variable);
+  for (size_t i = 0; i < variables_.size(); ++i) {
+    if (i >= static_cast<size_t>(tape_->num_inputs) && !variables_[i].is_watched_leaf) continue;
+    const at::Tensor tensor = observe::lock(variables_[i].tensor);
+    if (tensor.defined()) note_changes(static_cast<VariableId>(i), tensor);
+  }
+  check_generator(generator_position());
+  tape_->last_ambient = note_ambient();
+  check_modes();
+  find_stored(results, handles_of_result);
+  // What is stored may have got a history that no operator made.
+  for (const StoredTensor& stored : tape_->stored) {
+    const at::Tensor tensor = observe::lock(stored.tensor);
+    if (tensor.defined()) meet(tensor);
+  }
+  // What is used but not stored again stays the tensor that it is.
+  for (CapturedTensor& captured : tape_->captured) {
+    const bool is_stored = std::any_of(
+        tape_->stored.begin(), tape_->stored.end(),
+        [&](const StoredTensor& stored) { return stored.id == captured.stored_before; });
+    if (!is_stored) captured.state = at::Tensor();
+  }
+  tape_->num_variables = static_cast<int32_t>(variables_.size());
+  return tape_;
+}
+
+/// What became of the tensors that calls before had stored.
+void Recorder::compare_stored(const OwnerCount& count) {
+  const auto is_owned = [&](const WeakTensor& tensor) { return count.unknown_owners(tensor) != 0; };
+  size_t replaced = 0;
+  for (const StoredTensor& stored : before_->stored) {
+    const bool is_stored_again =
+        std::any_of(tape_->stored.begin(), tape_->stored.end(),
+                    [&](const StoredTensor& now) { return now.id == stored.id; });
+    if (is_stored_again && stored_at_entry_.count(stored.id) != 0 && !is_owned(stored.tensor))
+      ++replaced;
+    if (tape_->stored.empty()) tape_->stored_earlier.push_back(stored.tensor);
+    if (!tape_->stored.empty()) tape_->is_growing |= is_owned(stored.tensor);
+  }
+  for (const WeakTensor& earlier : before_->stored_earlier) {
+    if (!tape_->stored.empty()) tape_->is_growing |= is_owned(earlier);
+    if (tape_->stored.empty() && earlier.use_count() != 0) tape_->stored_earlier.push_back(earlier);
+  }
+  tape_->replaces_stored = replaced == tape_->stored.size();
+}
+
+/// A graph cannot switch autocast or the default type for the caller.
+void Recorder::check_modes() {
+  const Ambient &first = tape_->ambients.front(), now = Ambient::current();
+  if (!(first.autocast == now.autocast) || first.state.default_dtype != now.state.default_dtype)
+    refuse(
+        "autocast: the function leaves it, or the default dtype, in another state than it found "
+        "it. Switch it outside, or with a guard inside.");
+}
+
+bool Recorder::is_shared_with_result(const at::Tensor& input,
+                                     const std::vector<at::Tensor>& results) const {
+  return std::any_of(results.begin(), results.end(), [&](const at::Tensor& result) {
+    return result.defined() && has_place(result) && has_place(input) && result.is_alias_of(input);
+  });
+}
+
+void Recorder::find_stored(const std::vector<at::Tensor>& results, size_t handles_of_result) {
+  const bool is_first = before_ == nullptr;
+  OwnerCount count(is_first ? first_sequence_ : before_->first_sequence, first_sequence_);
+  for (size_t i = 0; !is_first && i < before_->nodes.size(); ++i) {
+    if (const NodePtr node = before_->nodes[i].lock()) count.add_node(node);
+  }
+  for (const at::Tensor& result : results) count.add_result(result, handles_of_result);
+  std::vector<bool> is_outside(variables_.size());
+  for (const CapturedTensor& captured : tape_->captured)
+    is_outside[static_cast<size_t>(captured.id)] = true;
+  for (const Step& step : tape_->steps) {
+    if (step.kind == Step::Kind::Number) is_outside[static_cast<size_t>(step.outs[0])] = true;
+  }
+  std::vector<MadeTensor> made;
+  for (size_t i = 0; i < variables_.size(); ++i) {
+    const at::Tensor tensor = observe::lock(variables_[i].tensor);
+    if (!tensor.defined()) continue;
+    count.add_owner(tensor);
+    const bool is_input = i < static_cast<size_t>(tape_->num_inputs);
+    if (!is_input && !is_outside[i] && is_visible(variables_[i].scope))
+      made.push_back({static_cast<VariableId>(i), variables_[i].tensor});
+  }
+  tape_->stored = count.find_stored(made);
+  for (size_t i = 0; i < owners_of_inputs_.size(); ++i) {
+    const at::Tensor input = observe::lock(variables_[i].tensor);
+    // Besides what was locked just now.
+    tape_->keeps_arguments |=
+        input.defined() && count.unknown_owners(variables_[i].tensor) > owners_of_inputs_[i] + 1 &&
+        !is_shared_with_result(input, results);
+  }
+  for (CapturedTensor& captured : tape_->captured)
+    captured.owners = count.unknown_owners(captured.tensor);
+  if (!is_first) compare_stored(count);
+  if (!count.hooked().empty())
+    refuse(count.hooked() + ": the function registers a hook, which runs with the backward");
+}
+
+/// Whether user code could get at what was made here.
+bool Recorder::is_visible(int32_t scope) const {
+  while (scope >= 0) {
+    const Step& composite = tape_->steps[static_cast<size_t>(scope)];
+    if (!composite.is_apart) return false;
+    scope = static_cast<int32_t>(composite.number) - 1;
+  }
+  return true;
+}
+
+}  // namespace ahead::observe
