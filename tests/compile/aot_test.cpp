@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "ahead/ahead.h"
+#include "support/hits.h"
 
 namespace ahead {
 namespace {
@@ -80,10 +81,12 @@ TEST(Backend, RegisteredOnesAreFoundByName) {
   register_backend("counting", counter.compiler());
   EXPECT_THROW(register_backend("counting", counter.compiler()), UserError);
   const auto f = [](const at::Tensor& x) { return x * 2; };
-  auto compiled = compile(f, {.backend = "counting", .fullgraph = true});
+  auto compiled = compiled_by_call(f, {.backend = "counting", .fullgraph = true}, at::randn({3}));
+  EXPECT_EQ(*counter.calls, 0);
   const at::Tensor x = at::randn({3});
   EXPECT_TRUE(at::equal(compiled(x), x * 2));
   EXPECT_EQ(*counter.calls, 1);
+  expect_hits(compiled);
   EXPECT_THROW(compile(f, {.backend = "unheard of"}), UserError);
 }
 
@@ -122,10 +125,37 @@ TEST(Backend, CastsNothingAgainUnderAutocast) {
   }
 }
 
-TEST(Compile, FullgraphThrowsWhatTheTraceThrew) {
-  auto compiled =
-      compile([](const at::Tensor& x) { return x * x.sum().item<double>(); }, {.fullgraph = true});
-  EXPECT_THROW(compiled(at::randn({3})), DataDependent);
+TEST(Compile, FullgraphThrowsWhatTheTraceThrewOnceTheCallIsServed) {
+  for (const Confirm confirm : {Confirm::Never, Confirm::Doubling}) {
+    const at::Tensor total = at::zeros({3});
+    auto compiled = compile(
+        [total](const at::Tensor& x) {
+          total.add_(x);
+          return x.nonzero();
+        },
+        {.fullgraph = true, .confirm = confirm});
+    if (confirm == Confirm::Doubling) compiled(at::zeros({3}));
+    EXPECT_THROW(compiled(at::ones({3})), DataDependent);
+    EXPECT_TRUE(at::equal(total, at::ones({3})));
+  }
+}
+
+TEST(Compile, FullgraphThrowsThatANumberWhichIsReadChanges) {
+  for (const Confirm confirm : {Confirm::Never, Confirm::Doubling}) {
+    auto compiled = compile([](const at::Tensor& x) { return x * x.sum().item<double>(); },
+                            {.fullgraph = true, .confirm = confirm});
+    std::string message;
+    for (int call = 1; call <= 8 && message.empty(); ++call) {
+      const at::Tensor x = at::full({3}, static_cast<double>(call));
+      try {
+        EXPECT_TRUE(at::equal(compiled(x), x * (3.0 * call))) << call;
+      } catch (const Unsupported& error) {
+        message = error.msg();
+      }
+    }
+    EXPECT_NE(message.find("value that is read"), std::string::npos) << message;
+    EXPECT_NE(message.find("item<bool>()"), std::string::npos) << message;
+  }
 }
 
 TEST(AotFunction, JointGraphsAreEditedBetweenCaptureAndCompilation) {

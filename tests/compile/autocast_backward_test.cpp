@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "ahead/ahead.h"
+#include "support/hits.h"
 
 namespace ahead {
 namespace {
@@ -31,18 +32,20 @@ std::vector<at::Tensor> gradients(Function& function, bool backward_inside) {
 template <class Function>
 void expect_as_eager(Function& function, Options options) {
   auto compiled = compile(function, std::move(options));
+  gradients(compiled, true);
   for (const bool inside : {false, true, false}) {
     const auto expected = gradients(function, inside), actual = gradients(compiled, inside);
     EXPECT_TRUE(at::equal(expected[0], actual[0])) << inside;
     EXPECT_TRUE(at::equal(expected[1], actual[1])) << inside;
   }
+  expect_hits(compiled);
 }
 
 TEST(AutocastBackward, IsTheSameInsideAndOutsideForLayers) {
   auto function = [](const at::Tensor& x, const at::Tensor& w) {
     return torch::softmax(torch::gelu(x.mm(w)), 1).mm(w.t()).pow(2);
   };
-  expect_as_eager(function, {.fullgraph = true});
+  expect_as_eager(function, {.fullgraph = true, .confirm = 0});
 }
 
 /// Multiplies matrices of floats in its backward.
@@ -66,14 +69,14 @@ auto product() {
 
 TEST(AutocastBackward, CastsWhereEagerWould) {
   auto function = product();
-  expect_as_eager(function, {.fullgraph = true});
-  expect_as_eager(function, {.fullgraph = true, .partitioner = Partitioner::Default});
+  expect_as_eager(function, {.fullgraph = true, .confirm = 0});
+  expect_as_eager(function, {.fullgraph = true, .partitioner = Partitioner::Default, .confirm = 0});
   EXPECT_FALSE(at::equal(gradients(function, false)[0], gradients(function, true)[0]));
 }
 
 TEST(AutocastBackward, WithoutSecondDerivativesCastsAreRefused) {
   auto function = product();
-  auto whole = compile(function, {.fullgraph = true, .double_backward = false});
+  auto whole = compile(function, {.fullgraph = true, .confirm = 0, .double_backward = false});
   EXPECT_THROW(gradients(whole, false), Unsupported);
 }
 
@@ -91,7 +94,7 @@ std::vector<at::Tensor> gradients_of_outside(Function& function) {
 
 TEST(AutocastBackward, InsideThoughTheForwardWasOutside) {
   auto function = [](const at::Tensor& x, const at::Tensor& w) { return x.mm(w).sin(); };
-  auto compiled = compile(function, {.fullgraph = true});
+  auto compiled = compile(function, {.fullgraph = true, .confirm = 0});
   const auto expected = gradients_of_outside(function);
   EXPECT_FALSE(at::equal(expected[0], gradients(function, false)[0]));
   for (int call = 0; call < 3; ++call) {
@@ -99,14 +102,18 @@ TEST(AutocastBackward, InsideThoughTheForwardWasOutside) {
     EXPECT_TRUE(at::equal(expected[0], actual[0]));
     EXPECT_TRUE(at::equal(expected[1], actual[1]));
   }
-  auto once = compile(function, {.fullgraph = true, .double_backward = false});
+  expect_hits(compiled);
+  auto once = compile(function, {.fullgraph = true, .confirm = 0, .double_backward = false});
+  gradients_of_outside(once);
   EXPECT_THROW(gradients_of_outside(once), Unsupported);
 }
 
 TEST(AutocastBackward, InsideWithoutAnythingToCast) {
   auto function = [](const at::Tensor& x, const at::Tensor& w) { return (x * 2).sin() + w.sum(); };
-  auto compiled = compile(function, {.fullgraph = true, .double_backward = false});
-  EXPECT_TRUE(at::equal(gradients_of_outside(function)[0], gradients_of_outside(compiled)[0]));
+  auto compiled = compile(function, {.fullgraph = true, .confirm = 0, .double_backward = false});
+  for (int call = 0; call < 2; ++call)
+    EXPECT_TRUE(at::equal(gradients_of_outside(function)[0], gradients_of_outside(compiled)[0]));
+  expect_hits(compiled);
 }
 
 /// Compares a compiled function, wherever its backward is called, with an eager backward that is
@@ -114,13 +121,16 @@ TEST(AutocastBackward, InsideWithoutAnythingToCast) {
 template <class Function>
 void expect_always(BackwardAutocastChoice choice, Function& function,
                    const std::vector<at::Tensor>& expected) {
-  auto compiled = compile(function, {.fullgraph = true, .backward_autocast = std::move(choice)});
+  auto compiled =
+      compile(function, {.fullgraph = true, .confirm = 0, .backward_autocast = std::move(choice)});
+  gradients(compiled, true);  // observed: eager's backward, as it is called
   for (const bool inside : {false, true, false}) {
     const auto actual = gradients(compiled, inside);
     EXPECT_TRUE(at::equal(expected[0], actual[0])) << inside;
     EXPECT_TRUE(at::equal(expected[1], actual[1])) << inside;
     EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
   }
+  expect_hits(compiled);
 }
 
 TEST(AutocastBackward, AsTheOptionSays) {
@@ -150,7 +160,8 @@ TEST(AutocastBackward, UnderGivenSettings) {
 TEST(AutocastBackward, SettingsNameDevicesThatHaveAutocast) {
   auto function = product();
   auto compiled = compile(
-      function, {.backward_autocast = std::vector<AutocastSetting>{{at::kMeta, at::kHalf}}});
+      function,
+      {.confirm = 0, .backward_autocast = std::vector<AutocastSetting>{{at::kMeta, at::kHalf}}});
   EXPECT_THROW(gradients(compiled, false), UserError);
 }
 
@@ -175,14 +186,15 @@ TEST(AutocastBackward, SecondDerivativesInsideAndOutside) {
     at::autocast::set_autocast_enabled(at::kCPU, true);
     return (exact + x.mm(w)).sin();
   };
-  auto compiled = compile(function, {.fullgraph = true});
-  for (const bool inside : {false, true, false})
+  auto compiled = compile(function, {.fullgraph = true, .confirm = 0});
+  for (const bool inside : {true, false, true, false})
     EXPECT_TRUE(at::equal(penalty(function, inside), penalty(compiled, inside))) << inside;
+  expect_hits(compiled);
 }
 
 TEST(AutocastBackward, InsideCompiledAutograd) {
   auto function = [](const at::Tensor& x, const at::Tensor& w) { return x.mm(w).sin(); };
-  auto compiled = compile(function, {.fullgraph = true});
+  auto compiled = compile(function, {.fullgraph = true, .confirm = 0});
   const compiled_autograd::Enable on;
   for (int call = 0; call < 2; ++call) {
     for (const bool inside : {false, true}) {
@@ -190,6 +202,7 @@ TEST(AutocastBackward, InsideCompiledAutograd) {
     }
     EXPECT_TRUE(at::equal(gradients_of_outside(function)[1], gradients_of_outside(compiled)[1]));
   }
+  expect_hits(compiled, 2);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "ahead/ahead.h"
 #include "models/memory.h"
+#include "support/hits.h"
 
 namespace ahead {
 namespace {
@@ -494,10 +495,11 @@ TEST(CheckpointInTrace, CompiledGivesEagersBits) {
     for (const auto& block : blocks) y = checkpoint(everything_again, block, y);
     return y.square().sum();
   };
-  auto compiled = compile(loss, {.fullgraph = true});
+  auto compiled = compile(loss, {.fullgraph = true, .confirm = 0});
   for (int i = 0; i < 3; ++i) {
     EXPECT_TRUE(run([&] { return loss(x); }, wanted) == run([&] { return compiled(x); }, wanted));
   }
+  expect_hits(compiled);
 }
 
 TEST(CheckpointInTrace, CompiledNeedsLessMemory) {
@@ -521,6 +523,7 @@ TEST(CheckpointInTrace, CompiledNeedsLessMemory) {
                             {.fullgraph = true, .partitioner = Partitioner::Default, .confirm = 0});
     run([&] { return compiled(x); }, wanted);
     peaks.push_back(memory.peak([&] { run([&] { return compiled(x); }, wanted); }));
+    expect_hits(compiled);
   }
   EXPECT_LT(peaks[1], peaks[0] * 2 / 3);
 }
@@ -528,12 +531,14 @@ TEST(CheckpointInTrace, CompiledNeedsLessMemory) {
 TEST(CheckpointInTrace, ACompiledFunctionMayBeCheckpointed) {
   const Tensor x = leaf({4}), w = leaf({4});
   const auto f = [w](const Tensor& in) { return (in * w).sin().exp(); };
-  auto compiled = compile(f, {.fullgraph = true});
+  auto compiled = compile(f, {.fullgraph = true, .confirm = 0});
   for (int i = 0; i < 3; ++i) {
     const Tensor y = checkpoint(everything_again, compiled, x);
     EXPECT_TRUE(all_equal(torch::autograd::grad({y.sum()}, {x, w}),
                           torch::autograd::grad({f(x).sum()}, {x, w})));
   }
+  // What is checkpointed must do the same when it is called again, so that it runs as it is.
+  EXPECT_EQ(compiled.stats().calls, 0u);
 }
 
 }  // namespace

@@ -24,10 +24,13 @@ Tensors write(const InPlace& f, const at::Tensor& x, const at::Tensor& y) {
 
 /// Whether it is refused; either way the compiled function must do what eager does.
 bool is_refused(const InPlace& f, const at::Tensor& x, const at::Tensor& y) {
-  const auto compiled = std::make_shared<Compiled<InPlace>>(f, Options{});
+  const auto compiled = std::make_shared<Compiled<InPlace>>(f, Options{.confirm = 0});
   const InPlace run = [&](const at::Tensor& a, const at::Tensor& b) { (*compiled)(a, b); };
   for (int call = 0; call < 3; ++call) expect_same(write(f, x, y), write(run, x, y));
-  return compiled->stats().eager_calls != 0;
+  const CompileStats stats = compiled->stats();
+  EXPECT_EQ(stats.observed_calls, 1u);
+  EXPECT_EQ(stats.eager_calls == 0 ? stats.cache_hits : stats.eager_calls, 2u);
+  return stats.eager_calls != 0;
 }
 
 TEST(ComplexInPlace, QuotientsRunEagerly) {

@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "ahead/ahead.h"
+#include "support/hits.h"
 
 /// Custom operators whose schemas say that what they return is new memory.
 namespace ahead {
@@ -73,22 +74,25 @@ auto calling(const char* name) {
 }
 
 TEST(CustomOpCheck, WarnsOnce) {
-  auto compiled = compile(calling("ahead_alias_test::dishonest"), {.fullgraph = true});
+  auto compiled =
+      compile(calling("ahead_alias_test::dishonest"), {.fullgraph = true, .confirm = 0});
   const Warnings warnings("ahead_alias_test::dishonest");
   for (int i = 0; i < 3; ++i) compiled(torch::ones({3}));
   EXPECT_EQ(warnings.count, 1);
+  expect_hits(compiled);
 }
 
 TEST(CustomOpCheck, ThrowsOnRequest) {
   const Options options{.fullgraph = true, .custom_op_aliasing = SchemaCheck::Throw};
-  auto dishonest = compile(calling("ahead_alias_test::dishonest"), options);
+  auto dishonest =
+      compiled_by_call(calling("ahead_alias_test::dishonest"), options, torch::ones({3}));
   EXPECT_THROW(dishonest(torch::ones({3})), UserError);
-  auto twin = compile(
+  auto twin = compiled_by_call(
       [](const Tensor& x) {
         auto [a, b] = call<std::tuple<Tensor, Tensor>(const Tensor&)>("ahead_alias_test::twins", x);
         return a.sin() + b.cos();
       },
-      options);
+      options, torch::ones({3}));
   EXPECT_THROW(twin(torch::ones({3})), UserError);
 }
 
@@ -100,28 +104,35 @@ TEST(CustomOpCheck, LooksAtTheBackwardToo) {
       return {call<Tensor(const Tensor&)>("ahead_alias_test::dishonest", gradients[0] * 3)};
     }
   };
-  auto compiled = compile([](const Tensor& x) { return Function::apply(x).sin(); },
-                          {.fullgraph = true, .custom_op_aliasing = SchemaCheck::Throw});
+  auto compiled = compiled_by_call([](const Tensor& x) { return Function::apply(x).sin(); },
+                                   {.fullgraph = true, .custom_op_aliasing = SchemaCheck::Throw},
+                                   torch::ones({3}).requires_grad_());
   const Tensor x = torch::ones({3}).requires_grad_();
   const Tensor y = compiled(x);
   EXPECT_THROW(y.sum().backward(), UserError);
+  expect_hits(compiled);
 }
 
 TEST(CustomOpCheck, LeavesOthersAlone) {
-  const Options options{.fullgraph = true, .custom_op_aliasing = SchemaCheck::Throw};
-  auto honest = compile(calling("ahead_alias_test::honest"), options);
+  auto honest = compiled_by_call(calling("ahead_alias_test::honest"),
+                                 {.fullgraph = true, .custom_op_aliasing = SchemaCheck::Throw},
+                                 torch::ones({3}));
   EXPECT_NO_THROW(honest(torch::ones({3})));
-  auto unchecked = compile(calling("ahead_alias_test::dishonest"),
-                           {.fullgraph = true, .custom_op_aliasing = SchemaCheck::Off});
+  expect_hits(honest);
+  auto unchecked = compiled_by_call(calling("ahead_alias_test::dishonest"),
+                                    {.fullgraph = true, .custom_op_aliasing = SchemaCheck::Off},
+                                    torch::ones({3}));
   EXPECT_NO_THROW(unchecked(torch::ones({3})));
+  expect_hits(unchecked);
 }
 
 TEST(CustomOpCheck, ViewsThatSchemasAnnounceRunEagerly) {
   const auto function = calling("ahead_alias_test::announced");
-  auto compiled = compile(function, {.custom_op_aliasing = SchemaCheck::Throw});
-  EXPECT_TRUE(at::equal(compiled(torch::ones({3})), function(torch::ones({3}))));
-  EXPECT_EQ(compiled.stats().eager_calls, 1u);
-  auto whole = compile(function, {.fullgraph = true});
+  auto compiled = compile(function, {.confirm = 0, .custom_op_aliasing = SchemaCheck::Throw});
+  for (int call = 0; call < 3; ++call)
+    EXPECT_TRUE(at::equal(compiled(torch::ones({3})), function(torch::ones({3}))));
+  expect_runs_eagerly(compiled);
+  auto whole = compile(function, {.fullgraph = true, .confirm = 0});
   EXPECT_THROW(whole(torch::ones({3})), Unsupported);
 }
 

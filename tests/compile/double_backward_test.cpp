@@ -3,6 +3,7 @@
 
 #include "ahead/ahead.h"
 #include "support/engine_check.h"
+#include "support/hits.h"
 #include "support/like_eager.h"
 
 namespace ahead {
@@ -26,11 +27,12 @@ Tensors derivatives(F&& f, const at::Tensor& x, int order) {
 
 TEST(DoubleBackward, AnyOrder) {
   const auto f = [](const at::Tensor& x) { return (x.sin() * x.exp()).tanh() * x; };
-  auto compiled = compile(f, {.fullgraph = true});
+  auto compiled = compile(f, {.fullgraph = true, .confirm = 0});
   for (int call = 0; call < 3; ++call) {
     const at::Tensor x = leaf({4});
     expect_same(derivatives(f, x, 4), derivatives(compiled, x, 4));
   }
+  expect_hits(compiled);
 }
 
 TEST(DoubleBackward, AddsUpGradientsWhereViewsPart) {
@@ -38,11 +40,12 @@ TEST(DoubleBackward, AddsUpGradientsWhereViewsPart) {
   const auto f = [](const at::Tensor& x) {
     return x.unsqueeze(1).mm(x.unsqueeze(0)).sin().diagonal() * x;
   };
-  auto compiled = compile(f, {.fullgraph = true});
+  auto compiled = compile(f, {.fullgraph = true, .confirm = 0});
   for (int call = 0; call < 20; ++call) {
     const at::Tensor x = leaf({4});
     expect_same(derivatives(f, x, 3), derivatives(compiled, x, 3));
   }
+  expect_hits(compiled);
 }
 
 TEST(DoubleBackward, WritesToParts) {
@@ -51,7 +54,7 @@ TEST(DoubleBackward, WritesToParts) {
     y.narrow(0, 0, 2).add_(w.narrow(0, 1, 2));
     return y.sin() + y;
   };
-  auto compiled = compile(f, {.fullgraph = true});
+  auto compiled = compile(f, {.fullgraph = true, .confirm = 0});
   const auto mixed = [](auto& function, const at::Tensor& x, const at::Tensor& w) {
     const at::Tensor first = grad({function(x, w).sum()}, {w}, {}, true, true)[0];
     return Tensors{first, grad({first.sum()}, {x}, {}, true, true)[0]};
@@ -60,6 +63,7 @@ TEST(DoubleBackward, WritesToParts) {
     const at::Tensor x = leaf({4}), w = leaf({4});
     expect_same(mixed(f, x, w), mixed(compiled, x, w));
   }
+  expect_hits(compiled);
 }
 
 TEST(DoubleBackward, GradientPenalty) {
@@ -67,7 +71,7 @@ TEST(DoubleBackward, GradientPenalty) {
   auto net = torch::nn::Sequential(torch::nn::Linear(3, 8), torch::nn::SiLU(),
                                    torch::nn::LayerNorm(torch::nn::LayerNormOptions({8})),
                                    torch::nn::GELU(), torch::nn::Linear(8, 1));
-  auto compiled = compile(net, {.fullgraph = true});
+  auto compiled = compile(net, {.fullgraph = true, .confirm = 0});
   const auto step = [&](auto& f, const at::Tensor& x) {
     net->zero_grad();
     const at::Tensor y = f(x);
@@ -88,13 +92,14 @@ TEST(DoubleBackward, GradientPenalty) {
       EXPECT_TRUE(at::allclose(expected[i], actual[i], 1e-5, 1e-6)) << i;
     }
   }
+  expect_hits(compiled);
 }
 
 TEST(DoubleBackward, TakesRandomNumbersFromTheFirstRun) {
   const auto f = [](const at::Tensor& x) {
     return torch::dropout(x.exp(), 0.5, true) * torch::dropout(x.detach(), 0.5, true) * x;
   };
-  auto compiled = compile(f, {.fullgraph = true});
+  auto compiled = compile(f, {.fullgraph = true, .confirm = 0});
   for (int call = 0; call < 3; ++call) {
     const at::Tensor x = leaf({16});
     torch::manual_seed(call);
@@ -102,13 +107,14 @@ TEST(DoubleBackward, TakesRandomNumbersFromTheFirstRun) {
     torch::manual_seed(call);
     expect_same(expected, derivatives(compiled, x, 3));
   }
+  expect_hits(compiled);
 }
 
 TEST(DoubleBackward, SomeOutputsAndSomeInputs) {
   const auto f = [](const at::Tensor& x, const at::Tensor& w) {
     return std::vector<at::Tensor>{x * w * w, x.square() * w, w.exp()};
   };
-  auto compiled = compile(f, {.fullgraph = true});
+  auto compiled = compiled_by_call(f, {.fullgraph = true}, leaf({3}), leaf({3}));
   const at::Tensor x = leaf({3}), w = leaf({3});
   const auto second = [&](auto& function, size_t output, const at::Tensor& by) {
     const Tensors outputs = function(x, w);
@@ -120,11 +126,12 @@ TEST(DoubleBackward, SomeOutputsAndSomeInputs) {
     expect_same(second(f, output, w), second(compiled, output, w));
   }
   expect_same(second(f, 2, w), second(compiled, 2, w));
+  expect_hits(compiled);
 }
 
 TEST(DoubleBackward, SwitchedOff) {
   const auto f = [](const at::Tensor& x) { return x.sin() * x; };
-  auto compiled = compile(f, {.fullgraph = true, .double_backward = false});
+  auto compiled = compiled_by_call(f, {.fullgraph = true, .double_backward = false}, leaf({3}));
   const at::Tensor x = leaf({3});
   const at::Tensor first = grad({compiled(x).sum()}, {x}, {}, true, true)[0];
   EXPECT_TRUE(first.requires_grad());

@@ -9,7 +9,7 @@ namespace {
 TEST(Explain, NamesWhatDiffers) {
   at::Tensor weight = at::ones({3});
   auto compiled = compile([&](const at::Tensor& a, const at::Tensor& b) { return a * b * weight; },
-                          {.fullgraph = true});
+                          {.fullgraph = true, .confirm = 0});
   const at::Tensor a = at::ones({3});
   EXPECT_EQ(compiled.explain(a, a), "nothing is compiled yet");
   compiled(a, at::ones({3}));
@@ -23,11 +23,19 @@ TEST(Explain, NamesWhatDiffers) {
 }
 
 TEST(Explain, SaysWhyCallsRunEagerly) {
-  auto compiled = compile([](const at::Tensor& x) { return x * x.sum().item<double>(); });
-  compiled(at::ones({3}));
-  const std::string reason = compiled.explain(at::ones({3}));
+  auto sized = compile([](const at::Tensor& x) { return x.nonzero(); });
+  for (int call = 0; call < 2; ++call) sized(at::ones({3}));
+  const std::string refusal = sized.explain(at::ones({3}));
+  EXPECT_EQ(refusal.find("runs eagerly: "), 0u) << refusal;
+  EXPECT_NE(refusal.find("aten.nonzero"), std::string::npos) << refusal;
+
+  auto reading = compile([](const at::Tensor& x) { return x * x.sum().item<double>(); });
+  for (int call = 0; call < 8; ++call) reading(at::full({3}, static_cast<double>(call)));
+  EXPECT_GT(reading.stats().eager_calls, 0u);
+  EXPECT_EQ(reading.stats().cache_hits, 0u);
+  const std::string reason = reading.explain(at::ones({3}));
   EXPECT_EQ(reason.find("runs eagerly: "), 0u) << reason;
-  EXPECT_NE(reason.find("returns a value of the tensor"), std::string::npos) << reason;
+  EXPECT_NE(reason.find("value that is read"), std::string::npos) << reason;
 }
 
 }  // namespace

@@ -1,16 +1,9 @@
-#include <ATen/record_function.h>
-#include <dirent.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
-#include <unistd.h>
-
-#include <cstdio>
-#include <fstream>
-#include <iostream>
-#include <sstream>
 
 #include "ahead/ahead.h"
 #include "models/memory.h"
+#include "support/hits.h"
 
 namespace ahead {
 namespace {
@@ -51,7 +44,7 @@ TEST(KeepInputMutations, WritesInsideTheGraphOrAfterIt) {
     total.mul_(0.9).add_(x * w);
   };
   for (const bool keep : {true, false}) {
-    auto compiled = compile(step, {.fullgraph = true, .keep_input_mutations = keep});
+    auto compiled = compile(step, {.fullgraph = true, .confirm = 0, .keep_input_mutations = keep});
     Tensor total = at::ones({3}), expected = at::ones({3});
     for (int i = 0; i < 3; ++i) {
       const Tensor x = at::randn({3});
@@ -60,6 +53,7 @@ TEST(KeepInputMutations, WritesInsideTheGraphOrAfterIt) {
       EXPECT_TRUE(total.equal(expected));
       EXPECT_EQ(total._version(), expected._version());
     }
+    expect_hits(compiled);
     const std::string text = program(compiled, "inference");
     EXPECT_EQ(text.find("aten.add_.Tensor") != std::string::npos, keep) << text;
     EXPECT_EQ(text.find("aten.copy_") != std::string::npos, false) << text;
@@ -73,7 +67,7 @@ TEST(KeepInputMutations, KeepsStatisticsInTheForwardOfTraining) {
     torch::nn::BatchNorm1d norm(4), same(4);
     const Tensor x = leaf({8, 4});
     auto compiled = compile([norm](const Tensor& in) mutable { return norm(in).sin(); },
-                            {.fullgraph = true, .keep_input_mutations = keep});
+                            {.fullgraph = true, .confirm = 0, .keep_input_mutations = keep});
     for (int i = 0; i < 3; ++i) {
       const Tensor a = torch::autograd::grad({compiled(x).sum()}, {x})[0];
       const Tensor b = torch::autograd::grad({same(x).sin().sum()}, {x})[0];
@@ -82,19 +76,22 @@ TEST(KeepInputMutations, KeepsStatisticsInTheForwardOfTraining) {
       EXPECT_TRUE(norm->running_var.equal(same->running_var));
       EXPECT_TRUE(norm->num_batches_tracked.equal(same->num_batches_tracked));
     }
+    expect_hits(compiled);
     const std::string text = program(compiled, "keep_mutations.forward");
     EXPECT_EQ(text.find("aten.copy_") != std::string::npos, keep) << text;
   }
 }
 
 TEST(KeepInputMutations, LeavesToTheCallerWhatAutogradSees) {
-  auto compiled = compile([](Tensor x, const Tensor& w) { x.mul_(w); }, {.fullgraph = true});
+  auto compiled = compiled_by_call([](Tensor x, const Tensor& w) { x.mul_(w); },
+                                   {.fullgraph = true}, at::ones({3}), leaf({3}));
   const Tensor w = leaf({3});
   const Tensor x = at::ones({3});
   compiled(x, w);
   EXPECT_TRUE(x.requires_grad());
   EXPECT_TRUE(torch::autograd::grad({x.sum()}, {w})[0].equal(at::ones({3})));
   EXPECT_EQ(program(compiled, "keep_mutations.forward"), "");
+  expect_hits(compiled);
 }
 
 TEST(KeepInputMutations, SwappedArguments) {
@@ -104,7 +101,7 @@ TEST(KeepInputMutations, SwappedArguments) {
     b.copy_(old);
   };
   for (const bool keep : {true, false}) {
-    auto compiled = compile(swap, {.fullgraph = true, .keep_input_mutations = keep});
+    auto compiled = compile(swap, {.fullgraph = true, .confirm = 0, .keep_input_mutations = keep});
     for (int i = 0; i < 2; ++i) {
       const Tensor a = at::randn({3}), b = at::randn({3});
       const Tensor old_a = a.clone(), old_b = b.clone();
@@ -112,16 +109,19 @@ TEST(KeepInputMutations, SwappedArguments) {
       EXPECT_TRUE(a.equal(old_b));
       EXPECT_TRUE(b.equal(old_a));
     }
+    expect_hits(compiled);
   }
 }
 
 TEST(KeepInputMutations, PassIsSkippedByName) {
-  auto compiled = compile([](Tensor x) { x.add_(1); },
-                          {.fullgraph = true, .skip_passes = {"reinplace_mutations"}});
+  auto compiled =
+      compiled_by_call([](Tensor x) { x.add_(1); },
+                       {.fullgraph = true, .skip_passes = {"reinplace_mutations"}}, at::zeros({3}));
   const Tensor x = at::zeros({3});
   compiled(x);
   EXPECT_TRUE(x.equal(at::ones({3})));
   EXPECT_NE(program(compiled, "inference").find("aten.copy_"), std::string::npos);
+  expect_hits(compiled);
 }
 
 // donated_buffers
@@ -142,9 +142,10 @@ TEST(DonatedBuffers, SavedTensorsDieEarly) {
                                    .partitioner = Partitioner::Default,
                                    .confirm = 0,
                                    .donated_buffers = donated});
-    torch::autograd::grad({compiled(x)}, weights);
+    for (int call = 0; call < 2; ++call) torch::autograd::grad({compiled(x)}, weights);
     const Tensor loss = compiled(x);
     peaks.push_back(memory.peak([&] { torch::autograd::grad({loss}, weights); }));
+    expect_hits(compiled);
   }
   EXPECT_LT(peaks[0], peaks[1] / 2);
 }
@@ -262,11 +263,12 @@ TEST(DebugAsserts, NoticeThatSavedTensorsChange) {
 TEST(DebugAsserts, AreSilentWhereAllIsWell) {
   const Tensor x = leaf({4, 4});
   const auto f = [](const Tensor& in) { return in.mm(in).tanh().t().sum(); };
-  auto compiled = compile(f, {.fullgraph = true, .debug_asserts = true});
+  auto compiled = compile(f, {.fullgraph = true, .confirm = 0, .debug_asserts = true});
   for (int i = 0; i < 3; ++i) {
     EXPECT_TRUE(
         torch::autograd::grad({compiled(x)}, {x})[0].equal(torch::autograd::grad({f(x)}, {x})[0]));
   }
+  expect_hits(compiled);
 }
 
 // static_saved_layout
@@ -306,7 +308,7 @@ TEST(StaticSavedLayout, TheBackwardSeesTheLayoutItWasMadeFor) {
 TEST(Watch, ModulesThatALambdaCaptures) {
   torch::nn::Sequential net(torch::nn::Linear(4, 4), torch::nn::Dropout(0.5));
   auto compiled = compile([net](const Tensor& x) mutable { return net->forward(x); },
-                          {.fullgraph = true, .watch = {net.ptr()}});
+                          {.fullgraph = true, .confirm = 0, .watch = {net.ptr()}});
   const Tensor x = at::randn({2, 4});
   for (const bool training : {true, false, true, false}) {
     net->train(training);
@@ -318,9 +320,11 @@ TEST(Watch, ModulesThatALambdaCaptures) {
     }
   }
   EXPECT_EQ(compiled.stats().recompiles, 1U);
+  expect_hits(compiled, 2);
   net->train();
   net->ptr(1)->eval();
-  EXPECT_TRUE(compiled(x).equal(net->forward(x)));
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(compiled(x).equal(net->forward(x)));
+  expect_hits(compiled, 3);
 }
 
 // aot::Config
@@ -425,84 +429,6 @@ TEST(Config, KeepsMutationsInTheGraphOnlyIfAsked) {
     EXPECT_TRUE(x.equal(at::ones({3})));
     EXPECT_EQ(text.find("aten.add_") != std::string::npos, keep) << text;
   }
-}
-
-// What a compiled function tells of itself
-
-TEST(Prologue, IsARangeForProfilers) {
-  static std::vector<std::string> ranges;
-  const auto handle =
-      at::addThreadLocalCallback(at::RecordFunctionCallback([](const at::RecordFunction& range) {
-                                   ranges.emplace_back(range.name());
-                                   return std::unique_ptr<at::ObserverContext>();
-                                 }).scopes({at::RecordScope::USER_SCOPE}));
-  auto compiled = compile([](const Tensor& x) { return x.sin(); });
-  compiled(at::ones({3}));
-  at::removeCallback(handle);
-  EXPECT_EQ(ranges, std::vector<std::string>{"ahead.prologue"});
-}
-
-TEST(Verbose, PrintsWhatGraphsAreGiven) {
-  std::ostringstream printed;
-  std::streambuf* const before = std::clog.rdbuf(printed.rdbuf());
-  auto compiled =
-      compile([](const Tensor& x, const Tensor& y) { return x * y; }, {.verbose = true});
-  compiled(leaf({3}), at::ones({2, 3})).sum().backward();
-  auto silent = compile([](const Tensor& x) { return x.sin(); });
-  silent(leaf({5}));
-  std::clog.rdbuf(before);
-  EXPECT_EQ(printed.str(),
-            "[ahead] CompiledFunction is given: f32[3] requires_grad, f32[2, 3]\n"
-            "[ahead] CompiledFunctionBackward is given the gradients: f32[2, 3]{0, 0}\n");
-}
-
-std::vector<std::string> names_in(const std::string& folder) {
-  std::vector<std::string> names;
-  DIR* open = ::opendir(folder.c_str());
-  if (open == nullptr) return names;
-  while (const dirent* entry = ::readdir(open)) {
-    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
-  }
-  ::closedir(open);
-  return names;
-}
-
-TEST(DumpFolder, HasEveryProgramAsText) {
-  const std::string folder = testing::TempDir() + "ahead_dump_" + std::to_string(::getpid()) + "/a";
-  auto compiled = compile(
-      [](const Tensor& x, Tensor y) {
-        y.add_(1);
-        return x.sin() * y;
-      },
-      {.confirm = 0, .dump_folder = folder});
-  compiled(leaf({3}), at::ones({3}));
-  const std::vector<std::string> compilations = names_in(folder);
-  ASSERT_EQ(compilations.size(), 1U);
-  const auto read = [&](const std::string& name) {
-    const std::string path = folder + "/" + compilations[0] + "/" + name;
-    std::ifstream file(path);
-    std::string text(std::istreambuf_iterator<char>(file), {});
-    std::remove(path.c_str());
-    return text;
-  };
-  const std::vector<Program> programs = compiled.programs();
-  for (size_t i = 0; i < programs.size(); ++i) {
-    char number[32];
-    std::snprintf(number, sizeof(number), "%03zu_", i);
-    const std::string text = read(number + programs[i].name + ".graph");
-    EXPECT_EQ(Graph::parse(text).hash(), programs[i].graph->hash()) << programs[i].name;
-  }
-  EXPECT_NE(read("plan.txt").find("write: input 1"), std::string::npos);
-  EXPECT_NE(read("options.txt").find("partitioner: min-cut"), std::string::npos);
-  EXPECT_TRUE(names_in(folder + "/" + compilations[0]).empty());
-  const std::string parent = folder.substr(0, folder.rfind('/'));
-  for (const std::string& made : {folder + "/" + compilations[0], folder, parent})
-    EXPECT_EQ(::rmdir(made.c_str()), 0) << made;
-}
-
-TEST(DumpFolder, ThatCannotBeWrittenIsAnError) {
-  auto compiled = compile([](const Tensor& x) { return x.sin(); }, {.dump_folder = "/dev/null"});
-  EXPECT_THROW(compiled(at::ones({3})), UserError);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "ahead/ahead.h"
 #include "support/engine_check.h"
+#include "support/hits.h"
 #include "support/like_eager.h"
 
 /// Eager's gradient of prod looks for zeros and has another formula where it finds some.
@@ -80,7 +81,8 @@ TEST(ProdGradient, IsEagersToTheBit) {
   at::manual_seed(3);
   for (const Overload& overload : overloads()) {
     const aot::FlatFunction f = [&](const Tensors& in) { return Tensors{overload.call(in[0])}; };
-    auto compiled = compile(f, {.fullgraph = true});
+    auto compiled = compile(f, {.fullgraph = true, .confirm = 0});
+    for (at::ScalarType dtype : dtypes()) compiled(Tensors{input(contents()[0], dtype)});
     for (at::ScalarType dtype : dtypes()) {
       for (const Content& content : contents()) {
         SCOPED_TRACE(std::string(overload.name) + ", " + content.name + ", " + toString(dtype));
@@ -89,18 +91,20 @@ TEST(ProdGradient, IsEagersToTheBit) {
         expect_same(eager, accumulate([&](const Tensors& in) { return compiled(in); }, x));
       }
     }
+    expect_hits(compiled, dtypes().size());
   }
 }
 
 TEST(ProdGradient, BesideInfinitiesAndNaN) {
   const auto f = [](const at::Tensor& x) { return x.prod(); };
-  auto compiled = compile(f, {.fullgraph = true});
+  auto compiled = compiled_by_call(f, {.fullgraph = true}, leaf({3}));
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const std::vector<float>& numbers : std::vector<std::vector<float>>{
            {0, infinity, 2}, {0, 0, infinity}, {0, 0, nan}, {nan, 1, 2}, {infinity, 3, -2}}) {
     const at::Tensor x = at::tensor(numbers).requires_grad_();
     expect_same(grad({f(x)}, {x}), grad({compiled(x)}, {x}));
   }
+  expect_hits(compiled);
 }
 
 /// The derivatives of a function, each of a sum that tells the elements apart.
@@ -119,16 +123,15 @@ Tensors derivatives(F&& f, const at::Tensor& x, int order) {
 TEST(ProdGradient, SecondDerivatives) {
   at::manual_seed(4);
   for (const Overload& overload : overloads()) {
-    auto compiled = compile(overload.call, {.fullgraph = true});
-    auto inside = compile([&](const at::Tensor& x) { return derivatives(overload.call, x, 2); },
-                          {.fullgraph = true});
+    auto compiled = compile(overload.call, {.fullgraph = true, .confirm = 0});
     for (at::ScalarType dtype : {at::kDouble, at::kComplexFloat}) {
       SCOPED_TRACE(std::string(overload.name) + ", " + toString(dtype));
-      const at::Tensor x = input(contents()[0], dtype);
-      const Tensors eager = derivatives(overload.call, x, 2);
-      expect_same(eager, derivatives(compiled, x, 2));
-      expect_same(eager, inside(x));
+      for (int call = 0; call < 2; ++call) {
+        const at::Tensor x = input(contents()[0], dtype);
+        expect_same(derivatives(overload.call, x, 2), derivatives(compiled, x, 2));
+      }
     }
+    expect_hits(compiled, 2);
   }
 }
 
@@ -137,15 +140,46 @@ TEST(ProdGradient, SecondDerivativesBesideZeros) {
   for (const Overload& overload : overloads()) {
     // Of one number eager's gradient has no derivative where it is zero.
     if (std::string(overload.name).find("one") != std::string::npos) continue;
-    auto inside = compile([&](const at::Tensor& x) { return derivatives(overload.call, x, 2); },
-                          {.fullgraph = true});
+    auto compiled =
+        compiled_by_call(overload.call, {.fullgraph = true}, input(contents()[0], at::kDouble));
     for (const Content& content : contents()) {
       SCOPED_TRACE(std::string(overload.name) + ", " + content.name);
       const at::Tensor x = input(content, at::kDouble);
-      const Tensors eager = derivatives(overload.call, x, 2), compiled = inside(x);
-      for (size_t i = 0; i < eager.size(); ++i) EXPECT_TRUE(at::allclose(eager[i], compiled[i]));
+      const Tensors eager = derivatives(overload.call, x, 2);
+      const Tensors actual = derivatives(compiled, x, 2);
+      for (size_t i = 0; i < eager.size(); ++i) EXPECT_TRUE(at::allclose(eager[i], actual[i]));
     }
+    expect_hits(compiled);
   }
+}
+
+TEST(ProdGradient, DerivativesInside) {
+  // Eager looks for zeros there: it reads whether there are any, or their number decides a size.
+  at::manual_seed(6);
+  for (const Overload& overload : overloads()) {
+    if (std::string(overload.name).find("one") != std::string::npos) continue;
+    const auto f = [&](const at::Tensor& x) { return derivatives(overload.call, x, 2); };
+    auto compiled = compile(f, {.confirm = 0});
+    for (int call = 0; call < 4; ++call) {
+      for (const Content& content : contents()) {
+        SCOPED_TRACE(std::string(overload.name) + ", " + content.name + ", " +
+                     std::to_string(call));
+        const at::Tensor x = input(content, at::kDouble);
+        expect_same(f(x), compiled(x));
+      }
+    }
+    const CompileStats stats = compiled.stats();
+    EXPECT_EQ(stats.calls, stats.observed_calls + stats.cache_hits + stats.eager_calls);
+    EXPECT_GT(stats.cache_hits + stats.eager_calls, stats.calls / 2) << overload.name;
+  }
+  const auto f = [](const at::Tensor& x) {
+    return derivatives([](const at::Tensor& y) { return y.prod(); }, x, 2);
+  };
+  auto whole = compile(f, {.fullgraph = true, .confirm = 0});
+  EXPECT_THROW(whole(input(contents()[0], at::kDouble)), DataDependent);
+  auto compiled = compile(f, {.confirm = 0});
+  for (int call = 0; call < 2; ++call) compiled(input(contents()[0], at::kDouble));
+  expect_runs_eagerly(compiled);
 }
 
 TEST(ProdGradient, OfACapturedParameterUnderGradientPenalty) {
@@ -155,11 +189,12 @@ TEST(ProdGradient, OfACapturedParameterUnderGradientPenalty) {
     const at::Tensor slope = grad({y}, {x}, {}, true, true)[0];
     return y + slope.pow(2).sum() + x.prod();
   };
-  auto compiled = compile(f, {.fullgraph = true});
+  auto compiled = compile(f, {.confirm = 0});
   for (int call = 0; call < 3; ++call) {
     const at::Tensor x = leaf({4});
     expect_same(grad({f(x)}, {x, w}), grad({compiled(x)}, {x, w}));
   }
+  expect_runs_eagerly(compiled);
 }
 
 }  // namespace

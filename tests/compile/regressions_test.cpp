@@ -3,6 +3,7 @@
 
 #include "ahead/ahead.h"
 #include "support/compiled_check.h"
+#include "support/hits.h"
 #include "support/like_eager.h"
 
 /// Programs that were compiled wrongly once, found by the fuzzer and made small.
@@ -45,15 +46,16 @@ TEST(CompileRegressions, ResultOfALeafMadeInsideBesideAnUnusedInputWithGradient)
   auto compiled = compile(aot::FlatFunction([](const Tensors& in) -> Tensors {
                             return {in[1].detach().requires_grad_().sqrt()};
                           }),
-                          {.fullgraph = true});
+                          {.fullgraph = true, .confirm = 0});
   EXPECT_THROW(compiled(Tensors{leaf({3}), at::rand({3})}), Unsupported);
 }
 
 TEST(CompileRegressions, GradientOfZerosOfOneOfTwoResults) {
   const auto f = [](const Tensors& in) -> Tensors { return {at::floor(in[0]), at::mish(in[0])}; };
-  auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true});
+  auto compiled = compiled_by_call(aot::FlatFunction(f), {.fullgraph = true}, Tensors{leaf({3})});
   const at::Tensor x = leaf({3});
   compiled(Tensors{x})[0].sum().backward();
+  expect_hits(compiled);
   ASSERT_TRUE(x.grad().defined());
   EXPECT_TRUE(at::equal(x.grad(), at::zeros({3})));
 }
@@ -64,9 +66,11 @@ TEST(CompileRegressions, GradientOfZerosBesideOneThatDoesNotComeIn) {
     in[1].eq_(in[0]);
     return {y};
   };
-  auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true});
+  auto compiled = compiled_by_call(aot::FlatFunction(f), {.fullgraph = true},
+                                   Tensors{leaf({3}), at::randn({3})});
   const at::Tensor x = leaf({3}), written = at::randn({3});
   compiled(Tensors{x, written});
+  expect_hits(compiled);
   written.sum().backward();
   ASSERT_TRUE(x.grad().defined());
   EXPECT_TRUE(at::equal(x.grad(), at::zeros({3})));
@@ -174,7 +178,7 @@ TEST(CompileRegressions, ShapeThatChangesBesideAsStrided) {
                             in[0].t_();
                             return {in[0].as_strided({2}, {1}) * 2};
                           }),
-                          {.fullgraph = true});
+                          {.fullgraph = true, .confirm = 0});
   EXPECT_THROW(compiled(Tensors{at::randn({2, 2})}), Unsupported);
 }
 
@@ -182,33 +186,45 @@ TEST(CompileRegressions, InnerGradientByWhatAnotherArgumentWasMadeFrom) {
   const auto f = [](const Tensors& in) -> Tensors {
     return torch::autograd::grad({(in[0] * in[1]).sum()}, {in[0]}, {}, true, true);
   };
-  const at::Tensor x = leaf({3});
-  auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true});
-  EXPECT_THROW(compiled(Tensors{x, x.view({3})}), Unsupported);
-  const at::Tensor y = x * 2;
-  EXPECT_THROW(compiled(Tensors{y, y.view({3})}), Unsupported);
+  const at::Tensor x = leaf({3}), y = x * 2;
   const Tensors parts = (x * 2).split(1);
-  EXPECT_NO_THROW(compiled(Tensors{parts[0], parts[1] * 2}));
+  for (const Tensors& arguments :
+       {Tensors{x, x.view({3})}, Tensors{y, y.view({3})}, Tensors{parts[0], parts[1] * 2}}) {
+    auto whole = compile(aot::FlatFunction(f), {.fullgraph = true, .confirm = 0});
+    EXPECT_THROW(whole(arguments), Unsupported);
+    auto compiled = compile(aot::FlatFunction(f), {.confirm = 0});
+    for (int call = 0; call < 3; ++call) expect_same(f(arguments), compiled(arguments));
+    expect_runs_eagerly(compiled);
+  }
+  auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true, .confirm = 0});
+  for (int call = 0; call < 3; ++call) {
+    const Tensors arguments{leaf({3}), leaf({3})};
+    expect_same(f(arguments), compiled(arguments));
+  }
+  expect_hits(compiled);
 }
 
-TEST(CompileRegressions, HookThatReadsAnArgumentWrittenToBeforeTheBackward) {
+TEST(CompileRegressions, HookThatReadsAnArgumentWrittenToBeforeTheBackwardRunsEagerly) {
   const auto f = [](const Tensors& in) -> Tensors {
     const at::Tensor y = in[0] * 1;
     y.register_hook(
         [x = in[1].detach()](const at::Tensor& gradient) { return gradient + x.sum(); });
     return {y};
   };
-  for (const Partitioner partitioner : {Partitioner::Default, Partitioner::MinCut}) {
-    Options options{.fullgraph = true};
-    options.partitioner = partitioner;
-    auto compiled = compile(aot::FlatFunction(f), options);
+  auto compiled = compile(aot::FlatFunction(f), {.confirm = 0});
+  for (int call = 0; call < 3; ++call) {
     const at::Tensor x = leaf({3}), read = at::randn({2});
     const at::Tensor y = compiled(Tensors{x, read})[0];
-    y.sum().backward({}, /*retain_graph=*/true);
-    EXPECT_TRUE(at::equal(x.grad(), at::ones({3}) + read.sum()));
-    read.mul_(2);
-    EXPECT_THROW(y.sum().backward(), c10::Error);
+    for (int backward = 0; backward < 2; ++backward) {
+      const at::Tensor gradient =
+          torch::autograd::grad({y.sum()}, {x}, {}, /*retain_graph=*/true)[0];
+      EXPECT_TRUE(at::equal(gradient, at::ones({3}) + read.sum()));
+      read.mul_(2);
+    }
   }
+  expect_runs_eagerly(compiled);
+  auto whole = compile(aot::FlatFunction(f), {.fullgraph = true, .confirm = 0});
+  EXPECT_THROW(whole(Tensors{leaf({3}), at::randn({2})}), Unsupported);
 }
 
 TEST(CompileRegressions, ProductsWithZerosWhoseStridesNoElementFollows) {
@@ -273,7 +289,7 @@ TEST(CompileRegressions, ViewOfALeafThatIsMadeInside) {
   const auto f = [](const Tensors& in) -> Tensors {
     return {in[0] * 2, in[1].detach().requires_grad_().view(-1)};
   };
-  auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true});
+  auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true, .confirm = 0});
   EXPECT_THROW(compiled(Tensors{leaf({3}), at::randn({2})}), Unsupported);
 }
 
@@ -320,9 +336,11 @@ TEST(CompileRegressions, TransposedGradientThatIsReachedByWhereItLies) {
   const auto f = [](const Tensors& in) -> Tensors {
     return {in[0].as_strided({3, 2}, {2, 1}) * 1};
   };
-  auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true});
+  auto compiled =
+      compiled_by_call(aot::FlatFunction(f), {.fullgraph = true}, Tensors{leaf({2, 3})});
   const at::Tensor x = leaf({2, 3}), gradient = at::randn({2, 3}).t();
   compiled(Tensors{x})[0].backward(gradient);
+  expect_hits(compiled);
   EXPECT_TRUE(at::equal(x.grad(), gradient.reshape({2, 3})));
 }
 
@@ -337,14 +355,22 @@ TEST(CompileRegressions, ExpandedGradientsForKernelsThatReadTheirMemory) {
        leaf({4, 1})});
 }
 
-TEST(CompileRegressions, HookInAFunctionWithSeveralResults) {
-  expect_compiled_like_eager(
-      [](const Tensors& in) -> Tensors {
-        const at::Tensor y = in[0] * 2;
-        y.register_hook([](const at::Tensor& gradient) { return gradient * gradient + 1; });
-        return {y.sin(), in[1] * 3};
-      },
-      {leaf({3}), leaf({3})});
+TEST(CompileRegressions, HookInAFunctionWithSeveralResultsRunsEagerly) {
+  const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
+    const at::Tensor y = in[0] * 2;
+    y.register_hook([](const at::Tensor& gradient) { return gradient * gradient + 1; });
+    return {y.sin(), in[1] * 3};
+  };
+  auto compiled = compile(f, {.confirm = 0});
+  for (int call = 0; call < 3; ++call) {
+    const Tensors arguments{leaf({3}), leaf({3})};
+    const Tensors expected = f(arguments), actual = compiled(arguments);
+    expect_same(expected, actual);
+    for (size_t i = 0; i < 2; ++i)
+      expect_same(torch::autograd::grad({expected[i].sum()}, {arguments[i]}),
+                  torch::autograd::grad({actual[i].sum()}, {arguments[i]}));
+  }
+  expect_runs_eagerly(compiled);
 }
 
 TEST(CompileRegressions, GradientByAnArgumentThatIsCapturedAsWellAndWasWrittenTo) {
@@ -356,9 +382,16 @@ TEST(CompileRegressions, GradientByAnArgumentThatIsCapturedAsWellAndWasWrittenTo
       written.add_(x, 3);
       return {torch::autograd::grad({written.sum()}, {x})[0]};
     };
-    return is_compiled ? compile(function, {.fullgraph = true})(Tensors{x})[0] : function({x})[0];
+    auto compiled = compile(function, {.fullgraph = true, .confirm = 0});
+    Tensors seen;
+    for (int call = 0; call < 3; ++call) {
+      seen.push_back((is_compiled ? compiled(Tensors{x}) : function({x}))[0]);
+      seen.push_back(x.detach().clone());
+    }
+    if (is_compiled) expect_hits(compiled);
+    return seen;
   };
-  EXPECT_EQ(tensor_difference(run(false), run(true)), "");
+  expect_same(run(false), run(true));
 }
 
 TEST(CompileRegressions, MaxPool1dIsContiguousWhereNoGradientIsAskedFor) {
@@ -378,141 +411,20 @@ TEST(CompileRegressions, CapturedTensorThatChangesItsShapeInEveryCallAndIsSaved)
   for (const Partitioner partitioner : {Partitioner::Default, Partitioner::MinCut}) {
     const at::Tensor x = leaf({4}), captured = numbers.clone(), twin = numbers.clone();
     auto eager = f(twin);
-    auto compiled =
-        compile(aot::FlatFunction(f(captured)), {.fullgraph = true, .partitioner = partitioner});
+    auto compiled = compile(aot::FlatFunction(f(captured)),
+                            {.fullgraph = true, .partitioner = partitioner, .confirm = 0});
     Tensors expected, actual;
-    for (int call = 0; call < 3; ++call) {
+    for (int call = 0; call < 4; ++call) {
       expected.push_back(eager({x})[0]);
       actual.push_back(compiled(Tensors{x})[0]);
     }
     EXPECT_EQ(captured._version(), twin._version());
-    for (int call = 0; call < 3; ++call) {
+    expect_hits(compiled, 2);
+    for (int call = 0; call < 4; ++call) {
       const at::Tensor gradient = torch::autograd::grad({actual[call].sum()}, {x})[0];
       EXPECT_TRUE(at::equal(gradient, torch::autograd::grad({expected[call].sum()}, {x})[0]));
     }
   }
-}
-
-TEST(CompileRegressions, ViewOfATensorThatWasWrittenToHasTheGradientOfItsPlace) {
-  const auto f = [](const Tensors& in) -> Tensors {
-    const at::Tensor y = at::batch_norm(in[0], in[1], in[2], {}, {}, true, 0.1, 1e-5, false);
-    const at::Tensor view = y.view({1, 5, 1});
-    y.index_put_({at::zeros({1}, at::kLong)}, in[3], /*accumulate=*/true);
-    return {view};
-  };
-  expect_compiled_like_eager(f, {at::randn({5, 1}), leaf({1}), at::randn({}), at::randn({})});
-  auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true});
-  const at::Tensor view =
-      compiled(Tensors{at::randn({5, 1}), leaf({1}), at::randn({}), at::randn({})})[0];
-  EXPECT_EQ(view.grad_fn()->name(), "AsStridedBackward0");
-}
-
-TEST(CompileRegressions, ExpandedArgumentThatChangesItsShapeAndIsSavedRunsEagerly) {
-  const auto f = [](const Tensors& in) -> Tensors {
-    in[0].squeeze_();
-    return {in[0] * in[1]};
-  };
-  const auto make_inputs = [] {
-    const at::Tensor x = leaf({2});
-    return CallInputs{{at::randn({1, 1, 1}).expand({2, 1, 1}), x}, {x}};
-  };
-  auto compiled = compile(aot::FlatFunction(f));
-  const CallInputs inputs = make_inputs();
-  const at::Tensor twin = inputs.passed[0].clone();
-  EXPECT_TRUE(at::equal(compiled(inputs.passed)[0], twin.squeeze() * inputs.passed[1]));
-  EXPECT_EQ(compiled.stats().eager_calls, 1u);
-  EXPECT_THROW(compile(aot::FlatFunction(f), {.fullgraph = true})(make_inputs().passed),
-               Unsupported);
-}
-
-TEST(CompileRegressions, StridedViewOfAViewThatWasWrittenToKeepsItsOwnHistory) {
-  const auto f = [](const Tensors& in) -> Tensors {
-    in[0].mul_(2);
-    return {in[1].as_strided({1}, {2}, 1)};
-  };
-  const auto make_inputs = [] {
-    const at::Tensor x = leaf({2}), view = x.mul(3)[0];
-    return CallInputs{{view, view.view({1})}, {x}};
-  };
-  expect_compiled_like_eager(f, make_inputs);
-}
-
-TEST(CompileRegressions, OriginOfADetachedResultIsNoViewOfIt) {
-  const auto f = [](const Tensors& in) -> Tensors {
-    const at::Tensor origin = at::count_nonzero(in[0], at::IntArrayRef{-1});
-    const at::Tensor detached = origin.detach();
-    return {detached, detached.narrow(0, 0, 1), origin};
-  };
-  expect_compiled_like_eager(f, {at::randn({3, 2})});
-  const auto with_view_of_origin = [](const Tensors& in) -> Tensors {
-    const at::Tensor origin = in[0] * 2, detached = origin.detach();
-    return {detached, detached.narrow(0, 0, 1), origin.diagonal()};
-  };
-  expect_compiled_like_eager(with_view_of_origin, {at::randn({3, 2})});
-}
-
-TEST(CompileRegressions, GradientByAnArgumentOfWhichAnotherIsAViewIsRefused) {
-  const auto f = [](const Tensors& in) -> Tensors {
-    in[2].mul_(3);
-    const at::Tensor gradient =
-        torch::autograd::grad({in[1].sum()}, {in[0]}, {}, /*retain_graph=*/true,
-                              /*create_graph=*/true, /*allow_unused=*/true)[0];
-    return {gradient.defined() ? gradient : at::zeros_like(in[0])};
-  };
-  const at::Tensor x = leaf({4}), view = x.mul(2).narrow(0, 1, 2), memory = at::randn({3});
-  const Tensors arguments{view, view.view({2, 1}), memory, memory.narrow(0, 0, 2)};
-  auto compiled = compile(aot::FlatFunction(f));
-  EXPECT_TRUE(at::equal(compiled(arguments)[0], at::ones({2})));
-  EXPECT_EQ(compiled.stats().eager_calls, 1u);
-}
-
-TEST(CompileRegressions, ViewWhoseHistoryEndsAtAViewMadeWithoutGradMode) {
-  const auto f = [](const Tensors& in) -> Tensors {
-    in[0].mul_(2);
-    at::Tensor part;
-    {
-      at::NoGradGuard no_grad;
-      part = in[0].narrow(0, 1, 3);
-    }
-    return {part.unbind(0)[0], part.view({3, 1}).select(0, 1)};
-  };
-  expect_compiled_like_eager(f, {leaf({4})}, {.non_leaf_inputs = true});
-}
-
-TEST(CompileRegressions, ClampWhoseBackwardThrowsInEagerIsRefused) {
-  const auto f = [](const Tensors& in) -> Tensors {
-    at::Tensor without_history;
-    {
-      at::NoGradGuard no_grad;
-      without_history = in[1].select(1, -1);
-    }
-    return {at::clamp(in[0], at::celu(without_history), in[1])};
-  };
-  const at::Tensor x = at::randn({}), bound = leaf({1, 1});
-  EXPECT_THROW(f({x, bound})[0].sum().backward(), c10::Error);
-  auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true});
-  EXPECT_THROW(compiled(Tensors{x, bound}), Unsupported);
-  const auto overwritten = [](const Tensors& in) -> Tensors {
-    const at::Tensor result = at::clamp(in[0], in[0], in[0]);
-    at::NoGradGuard no_grad;
-    in[0].mul_(2);
-    return {result};
-  };
-  auto written = compile(aot::FlatFunction(overwritten), {.fullgraph = true});
-  EXPECT_THROW(written(Tensors{leaf({2})}), Unsupported);
-  const auto fitting = [](const Tensors& in) -> Tensors {
-    return {at::clamp(in[0], in[1], in[2])};
-  };
-  expect_compiled_like_eager(fitting, {leaf({2, 2}), leaf({2}), leaf({1, 1})});
-}
-
-TEST(CompileRegressions, DetachedStatisticsOfABatchAreTheBaseOfTheirViews) {
-  const auto f = [](const Tensors& in) -> Tensors {
-    at::batch_norm(in[0], {}, {}, in[1], in[2], true, 0.1, 1e-5, false);
-    const at::Tensor detached = in[2].detach();
-    return {detached, detached.view({2, 1})};
-  };
-  expect_compiled_like_eager(f, {at::randn({3, 2}), at::randn({2}), at::rand({2})});
 }
 
 }  // namespace

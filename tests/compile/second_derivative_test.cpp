@@ -3,6 +3,7 @@
 
 #include "ahead/ahead.h"
 #include "support/compiled_check.h"
+#include "support/hits.h"
 #include "support/like_eager.h"
 
 /// Programs whose second derivatives were wrong once, found by the fuzzer and made small.
@@ -17,8 +18,9 @@ at::Tensor leaf(at::IntArrayRef sizes) {
 
 /// Differentiates the gradient of a compiled function by its one input.
 void differentiate_twice(const aot::FlatFunction& function, const at::Tensor& input) {
-  auto compiled = compile(function, {.fullgraph = true});
+  auto compiled = compiled_by_call(function, {.fullgraph = true}, Tensors{input * 1});
   const at::Tensor result = compiled(Tensors{input * 1})[0];
+  expect_hits(compiled);
   torch::autograd::grad({result.sum()}, {input}, {}, true, /*create_graph=*/true);
 }
 
@@ -32,8 +34,8 @@ Tensors two_gradients(const aot::FlatFunction& function, const at::Tensor& input
 }
 
 void expect_two_gradients_like_eager(const aot::FlatFunction& function) {
-  auto compiled = compile(function, {.fullgraph = true});
-  for (int call = 0; call < 2; ++call) {
+  auto compiled = compile(function, {.fullgraph = true, .confirm = 0});
+  for (int call = 0; call < 3; ++call) {
     const at::Tensor input = leaf({3});
     const Tensors expected = two_gradients(function, input);
     const Tensors actual = two_gradients([&](const Tensors& in) { return compiled(in); }, input);
@@ -41,6 +43,7 @@ void expect_two_gradients_like_eager(const aot::FlatFunction& function) {
     for (size_t i = 0; i < expected.size(); ++i)
       EXPECT_EQ(tensor_difference(expected[i], actual[i]), "") << i;
   }
+  expect_hits(compiled);
 }
 
 TEST(SecondDerivative, BehindAWriteThatAutogradDoesNotSee) {
@@ -94,14 +97,17 @@ TEST(SecondDerivative, ThroughACopyIntoAnotherLayout) {
     y.t().copy_(in[0] * in[0]);
     return {y * y};
   };
-  auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true});
+  auto compiled =
+      compiled_by_call(aot::FlatFunction(f), {.fullgraph = true}, Tensors{leaf({2, 3})});
   const at::Tensor x = leaf({2, 3});
   const auto second_gradient = [&](const aot::FlatFunction& function) {
     const at::Tensor first =
         torch::autograd::grad({function({x})[0].sum()}, {x}, {}, true, true)[0];
     return torch::autograd::grad({first.sum()}, {x})[0];
   };
-  EXPECT_TRUE(at::allclose(second_gradient(compiled), second_gradient(f)));
+  const at::Tensor actual = second_gradient([&](const Tensors& in) { return compiled(in); });
+  EXPECT_TRUE(at::allclose(actual, second_gradient(f)));
+  expect_hits(compiled);
 }
 
 TEST(SecondDerivative, OfAGradientInPlaceOnly) {

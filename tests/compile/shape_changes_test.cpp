@@ -4,6 +4,7 @@
 #include "ahead/ahead.h"
 #include "support/compiled_check.h"
 #include "support/engine_check.h"
+#include "support/hits.h"
 
 /// Functions that change the shape of tensors in place: t_, transpose_, squeeze_, unsqueeze_.
 namespace ahead {
@@ -33,7 +34,7 @@ TEST(ShapeChanges, WhatIsComputedAgainFromATensorWhoseViewChangedItsShape) {
 }
 
 void expect_second_derivative_like_eager(const aot::FlatFunction& function) {
-  auto compiled = compile(function, {.fullgraph = true});
+  auto compiled = compiled_by_call(function, {.fullgraph = true}, Tensors{leaf({2, 3}).sin()});
   const at::Tensor input = leaf({2, 3});
   const auto gradients = [&](const aot::FlatFunction& called) -> Tensors {
     const at::Tensor loss = called({input.sin()})[0].square().sum();
@@ -45,6 +46,7 @@ void expect_second_derivative_like_eager(const aot::FlatFunction& function) {
   const Tensors actual = gradients([&](const Tensors& in) { return compiled(in); });
   EXPECT_TRUE(at::equal(expected[0], actual[0]));
   EXPECT_TRUE(at::allclose(expected[1], actual[1]));
+  expect_hits(compiled);
 }
 
 TEST(ShapeChanges, SecondDerivativeByAnInputThatChangesItsShape) {
@@ -68,26 +70,27 @@ TEST(ShapeChanges, CapturedTensorTellsItsNewSizes) {
     });
   };
   const aot::FlatFunction eager = make();
-  auto compiled = compile(make(), {.fullgraph = true});
-  for (int call = 0; call < 3; ++call) {
+  auto compiled = compile(make(), {.fullgraph = true, .confirm = 0});
+  for (int call = 0; call < 7; ++call) {
     const Tensors input = {at::randn({2})};
     const Tensors expected = eager(input), actual = compiled(input);
     EXPECT_TRUE(at::equal(expected[0], actual[0])) << call;
     EXPECT_TRUE(at::equal(expected[1], actual[1])) << call;
   }
+  expect_hits(compiled, 3);
 }
 
-TEST(ShapeChanges, CapturedTensorKeepsItsShapeWhereTheFunctionThrows) {
+TEST(ShapeChanges, CapturedTensorHasEagersShapeWhereTheFunctionCannotBeCompiled) {
   const at::Tensor captured = at::ones({2, 1, 3});
   const int64_t version = captured._version();
   auto compiled = compile(aot::FlatFunction([captured](const Tensors& in) -> Tensors {
                             captured.squeeze_();
                             return {in[0].index({in[0] > 0}) * captured.size(1)};
                           }),
-                          {.fullgraph = true});
+                          {.fullgraph = true, .confirm = 0});
   EXPECT_THROW(compiled(Tensors{at::randn({2})}), Unsupported);
-  EXPECT_EQ(captured.sizes(), (at::IntArrayRef{2, 1, 3}));
-  EXPECT_EQ(captured._version(), version);
+  EXPECT_EQ(captured.sizes(), (at::IntArrayRef{2, 3}));
+  EXPECT_EQ(captured._version(), version + 1);
 }
 
 TEST(ShapeChanges, ViewOfATensorThatChangesItsShapeAfterwards) {
@@ -129,7 +132,7 @@ TEST(ShapeChanges, ViewBesideWhatIsLeftOfATensorIsRefused) {
                             made.as_strided_({2}, {1}, 0);
                             return {made, before};
                           }),
-                          {.fullgraph = true});
+                          {.fullgraph = true, .confirm = 0});
   try {
     compiled(Tensors{at::randn({5})});
     FAIL() << "nothing is thrown";
@@ -157,7 +160,7 @@ TEST(ShapeChanges, WithAndWithoutGradModeIsRefused) {
                             in[0].unsqueeze_(-1);
                             return {};
                           }),
-                          {.fullgraph = true});
+                          {.fullgraph = true, .confirm = 0});
   EXPECT_THROW(compiled(Tensors{leaf({1}) * 1}), Unsupported);
 }
 
@@ -167,7 +170,7 @@ TEST(ShapeChanges, ViewOfAnExpandedLeafWhoseAliasChangesItsShapeIsRefused) {
                             in[0].detach().squeeze_();
                             return {view};
                           }),
-                          {.fullgraph = true});
+                          {.fullgraph = true, .confirm = 0});
   const at::Tensor expanded = at::randn({1}).expand({2}).detach().set_requires_grad(true);
   EXPECT_THROW(compiled(Tensors{expanded}), Unsupported);
 
@@ -176,7 +179,7 @@ TEST(ShapeChanges, ViewOfAnExpandedLeafWhoseAliasChangesItsShapeIsRefused) {
                                in[1].t_();
                                return {view};
                              }),
-                             {.fullgraph = true});
+                             {.fullgraph = true, .confirm = 0});
   EXPECT_THROW(by_argument(Tensors{expanded, expanded.detach()}), Unsupported);
 }
 
@@ -187,18 +190,20 @@ TEST(ShapeChanges, NobodyWritesToOneOfSeveralViewsOfWhatChangedItsShape) {
     return {view.split(3)[0]};
   };
   expect_compiled_like_eager(parts, {leaf({4})}, {.non_leaf_inputs = true});
-  auto compiled = compile(parts, {.fullgraph = true});
+  auto compiled = compiled_by_call(parts, {.fullgraph = true}, Tensors{leaf({4}) * 1});
   const at::Tensor part = compiled(Tensors{leaf({4}) * 1})[0];
+  expect_hits(compiled);
   EXPECT_THROW(part.mul_(2), c10::Error);
   EXPECT_NO_THROW(part.detach().mul_(2));
 
-  auto whole = compile(aot::FlatFunction([](const Tensors& in) -> Tensors {
-                         const at::Tensor view = in[0].view_as(in[0]);
-                         in[0].squeeze_();
-                         return {view.narrow(0, 0, 3)};
-                       }),
-                       {.fullgraph = true});
+  auto whole = compiled_by_call(aot::FlatFunction([](const Tensors& in) -> Tensors {
+                                  const at::Tensor view = in[0].view_as(in[0]);
+                                  in[0].squeeze_();
+                                  return {view.narrow(0, 0, 3)};
+                                }),
+                                {.fullgraph = true}, Tensors{leaf({4}) * 1});
   EXPECT_NO_THROW(whole(Tensors{leaf({4}) * 1})[0].mul_(2));
+  expect_hits(whole);
 }
 
 TEST(ShapeChanges, OfAnArgumentOfWhichAnotherIsAViewIsRefused) {
@@ -207,7 +212,7 @@ TEST(ShapeChanges, OfAnArgumentOfWhichAnotherIsAViewIsRefused) {
                             in[0].t_();
                             return {};
                           }),
-                          {.fullgraph = true});
+                          {.fullgraph = true, .confirm = 0});
   const at::Tensor whole = leaf({1, 2}) * 1;
   EXPECT_THROW(compiled(Tensors{whole, whole.view({2})}), Unsupported);
   EXPECT_THROW(compiled(Tensors{whole, whole.detach()}), Unsupported);
@@ -218,7 +223,7 @@ TEST(ShapeChanges, SumOfAProductAndWhatDoesNotFitItThrows) {
                             at::addmm(in[1], in[0], in[0]);
                             return {in[0] * 2};
                           }),
-                          {.fullgraph = true});
+                          {.fullgraph = true, .confirm = 0});
   EXPECT_THROW(compiled(Tensors{at::randn({2, 2}), at::randn({1, 2, 2})}), c10::Error);
 }
 

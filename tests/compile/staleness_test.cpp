@@ -2,6 +2,7 @@
 #include <torch/torch.h>
 
 #include "ahead/ahead.h"
+#include "support/hits.h"
 
 namespace ahead {
 namespace {
@@ -16,11 +17,13 @@ at::Tensor leaf(at::IntArrayRef sizes) {
 
 TEST(Staleness, CapturedTensorReplaced) {
   at::Tensor w = leaf({3});
-  auto compiled = compile([&](const at::Tensor& x) { return x * w; }, {.fullgraph = true});
+  auto compiled =
+      compile([&](const at::Tensor& x) { return x * w; }, {.fullgraph = true, .confirm = 0});
   for (int call = 0; call < 8; ++call) {
     if (call % 2 == 0) w = leaf({3});
     const at::Tensor x = at::randn({3});
     EXPECT_TRUE(at::equal(compiled(x), x * w)) << call;
+    EXPECT_EQ(compiled.stats().cache_hits, static_cast<uint64_t>(call + 1) / 2);
   }
 }
 
@@ -32,26 +35,33 @@ struct Scale : torch::nn::Module {
 
 TEST(Staleness, ParameterOfAModuleReplaced) {
   auto module = std::make_shared<Scale>();
-  auto compiled = compile(module, {.fullgraph = true});
+  auto compiled = compile(module, {.fullgraph = true, .confirm = 0});
   const at::Tensor x = at::randn({3});
-  for (int call = 0; call < 3; ++call) EXPECT_TRUE(at::equal(compiled(x), x * module->w));
+  uint64_t num_hits = 0;
+  const auto expect_two_hits = [&] {
+    for (int call = 0; call < 3; ++call) EXPECT_TRUE(at::equal(compiled(x), x * module->w));
+    num_hits += 2;
+    EXPECT_EQ(compiled.stats().cache_hits, num_hits);
+  };
+  expect_two_hits();
   module->w = at::randn({3});
-  EXPECT_TRUE(at::equal(compiled(x), x * module->w));
+  expect_two_hits();
   module->w.set_data(at::randn({3}, at::kDouble));
-  EXPECT_TRUE(at::equal(compiled(x), x * module->w));
+  expect_two_hits();
   module->to(at::kFloat);
-  EXPECT_TRUE(at::equal(compiled(x), x * module->w));
+  for (int call = 0; call < 3; ++call) EXPECT_TRUE(at::equal(compiled(x), x * module->w));
+  EXPECT_GE(compiled.stats().cache_hits, num_hits + 2);
 }
 
 TEST(Staleness, ParameterFrozenAndUnfrozen) {
   auto module = std::make_shared<Scale>();
-  auto compiled = compile(module, {.fullgraph = true});
+  auto compiled = compile(module, {.fullgraph = true, .confirm = 0});
   const at::Tensor x = at::randn({3});
   for (bool flag : {true, false, true, true, false}) {
     module->w.set_requires_grad(flag);
     EXPECT_EQ(compiled(x).requires_grad(), flag);
   }
-  EXPECT_LE(compiled.stats().traces, 4u);
+  expect_hits(compiled, 2);
 }
 
 TEST(Staleness, OtherBehaviourOnTheFirstRun) {
@@ -66,7 +76,9 @@ TEST(Staleness, OtherBehaviourOnTheFirstRun) {
   auto compiled = compile(f, {.fullgraph = true});
   const at::Tensor x = at::randn({3});
   EXPECT_TRUE(at::equal(compiled(x), x * 2));
-  for (int call = 0; call < 3; ++call) EXPECT_TRUE(at::equal(compiled(x), x * 3)) << call;
+  for (int call = 0; call < 8; ++call) EXPECT_TRUE(at::equal(compiled(x), x * 3)) << call;
+  EXPECT_GT(compiled.stats().cache_hits, 0u);
+  EXPECT_EQ(compiled.stats().traces, 1u);
 }
 
 TEST(Staleness, CountersRunEagerlyInTheEnd) {
@@ -79,6 +91,7 @@ TEST(Staleness, CountersRunEagerlyInTheEnd) {
     EXPECT_EQ(counter, call) << "the function runs once in each call";
   }
   EXPECT_GT(compiled.stats().eager_calls, 0u);
+  EXPECT_EQ(compiled.stats().cache_hits, 0u);
 }
 
 struct Remembers {
@@ -89,18 +102,33 @@ struct Remembers {
   }
 };
 
-TEST(Staleness, EscapedTensorsRunEagerly) {
-  auto state = std::make_shared<Remembers>();
-  auto f = [state](const at::Tensor& x) { return (*state)(x); };
-  auto compiled = compile(f);
-  for (int call = 0; call < 3; ++call) {
-    const at::Tensor x = at::randn({4});
-    EXPECT_TRUE(at::equal(compiled(x), x - x.mean()));
-    EXPECT_TRUE(at::equal(state->mean, x.mean()));
+TEST(Staleness, StoredTensorsAreEagers) {
+  for (const bool requires_grad : {false, true}) {
+    auto state = std::make_shared<Remembers>();
+    auto compiled =
+        compile([state](const at::Tensor& x) { return (*state)(x); }, {.fullgraph = true});
+    Remembers eager;
+    std::vector<at::Tensor> held, expected_held;
+    for (int call = 0; call < 12; ++call) {
+      const at::Tensor x = at::randn({4}).set_requires_grad(requires_grad);
+      EXPECT_TRUE(at::equal(compiled(x), eager(x))) << call;
+      EXPECT_TRUE(at::equal(state->mean, eager.mean)) << call;
+      EXPECT_EQ(state->mean._version(), eager.mean._version()) << call;
+      EXPECT_EQ(state->mean.requires_grad(), requires_grad) << call;
+      if (requires_grad) {
+        EXPECT_TRUE(at::equal(torch::autograd::grad({state->mean.exp()}, {x})[0],
+                              torch::autograd::grad({eager.mean.exp()}, {x})[0]));
+      }
+      // What somebody else has stays what it is.
+      if (call < 8) continue;
+      held.push_back(state->mean);
+      expected_held.push_back(eager.mean);
+      for (size_t i = 0; i < held.size(); ++i)
+        EXPECT_TRUE(at::equal(held[i], expected_held[i])) << call;
+    }
+    EXPECT_GE(compiled.stats().cache_hits, 4u);
+    EXPECT_EQ(compiled.stats().eager_calls, 0u);
   }
-  // The first time it might have been a cache, filled once and for all.
-  EXPECT_EQ(compiled.stats().eager_calls, 2u);
-  EXPECT_THROW(compile(f, {.fullgraph = true})(at::randn({4})), Unsupported);
 }
 
 /// Makes a tensor in its first call and keeps it.
@@ -117,7 +145,7 @@ TEST(Staleness, CachesAreFilledInTheFirstCall) {
   for (const bool requires_grad : {false, true}) {
     auto filled = std::make_shared<Caches>(), expected = std::make_shared<Caches>();
     auto compiled = compile([filled](const at::Tensor& x) { return (*filled)(x); });
-    for (int call = 0; call < 4; ++call) {
+    for (int call = 0; call < 8; ++call) {
       const at::Tensor x = at::randn({4}).set_requires_grad(requires_grad);
       torch::manual_seed(call);
       const at::Tensor wanted = (*expected)(x);
@@ -135,7 +163,8 @@ TEST(Staleness, CachesAreFilledInTheFirstCall) {
     EXPECT_TRUE(filled->scale.is_leaf());
     EXPECT_EQ(filled->scale.item<float>(), expected->scale.item<float>());
     EXPECT_EQ(compiled.stats().eager_calls, 0u);
-    EXPECT_EQ(compiled.programs().empty(), false);
+    EXPECT_GE(compiled.stats().cache_hits, 3u);
+    EXPECT_EQ(compiled.stats().traces, 1u);
     // It is a tensor like any other: it can be written to, copied and differentiated.
     filled->scale.mul_(2).requires_grad_();
     (filled->scale * 3).backward();
@@ -157,10 +186,13 @@ TEST(Staleness, StateOfAnOptimiserIsMadeInTheFirstCall) {
     };
     auto compiled = compile(step);
     std::vector<float> losses;
-    for (int call = 0; call < 6; ++call) {
+    for (int call = 0; call < 10; ++call) {
       const at::Tensor x = at::ones({3});
       losses.push_back((is_compiled ? compiled(x) : step(x)).item<float>());
     }
+    // It counts its steps on the host.
+    EXPECT_EQ(compiled.stats().cache_hits, 0u);
+    EXPECT_EQ(compiled.stats().eager_calls != 0, is_compiled);
     return std::make_pair(losses, weight.detach().clone());
   };
   const auto [expected_losses, expected] = train(false);
@@ -169,13 +201,22 @@ TEST(Staleness, StateOfAnOptimiserIsMadeInTheFirstCall) {
   EXPECT_TRUE(at::equal(weight, expected));
 }
 
-TEST(Staleness, CachesThatShareMemoryWithAResultAreRefused) {
+TEST(Staleness, CachesThatShareMemoryWithAResult) {
   at::Tensor kept;
-  const auto f = [&](const at::Tensor& x) {
-    if (!kept.defined()) kept = x * 2;
-    return kept.view({-1});
-  };
-  EXPECT_THROW(compile(f, {.fullgraph = true})(at::ones({2})), Unsupported);
+  auto compiled = compile(
+      [&](const at::Tensor& x) {
+        if (!kept.defined()) kept = x * 2;
+        return kept.view({-1});
+      },
+      {.fullgraph = true});
+  for (int call = 0; call < 8; ++call) {
+    const at::Tensor result = compiled(at::full({2, 1}, call + 1.0));
+    EXPECT_TRUE(at::equal(result, at::full({2}, 2.0 + call)));
+    EXPECT_TRUE(result.is_alias_of(kept));
+    result.add_(1);
+    EXPECT_TRUE(at::equal(kept, at::full({2, 1}, 3.0 + call)));
+  }
+  EXPECT_GT(compiled.stats().cache_hits, 0u);
 }
 
 /// Gradients taken inside depend on what the arguments were computed from outside.
@@ -185,14 +226,15 @@ TEST(Staleness, ArgumentsComputedFromEachOtherInLaterCalls) {
                                  /*create_graph=*/true)[0];
   };
   for (const bool is_leaf : {false, true}) {
-    auto compiled = compile(f);
-    for (int call = 0; call < 6; ++call) {
+    auto compiled = compile(f, {.confirm = 0});
+    for (int call = 0; call < 8; ++call) {
       const at::Tensor leaf = at::randn({3}).set_requires_grad(true);
       const at::Tensor x = is_leaf ? leaf : leaf * 2;
       const at::Tensor y = call < 4 ? at::randn({3}).set_requires_grad(true) * 3 : x * 3;
       EXPECT_TRUE(at::equal(compiled(x, y), f(x, y))) << "call " << call;
     }
-    EXPECT_EQ(compiled.stats().eager_calls, 2u);
+    EXPECT_EQ(compiled.stats().cache_hits, 3u);
+    EXPECT_GT(compiled.stats().eager_calls, 0u);
   }
 }
 
@@ -203,12 +245,13 @@ TEST(Staleness, KeptArgumentsRunEagerly) {
     return x.sin();
   };
   auto compiled = compile(f);
-  for (int call = 0; call < 3; ++call) {
+  for (int call = 0; call < 6; ++call) {
     const at::Tensor x = at::randn({4});
     EXPECT_TRUE(at::equal(compiled(x), x.sin()));
-    EXPECT_TRUE(last.is_same(x));
+    EXPECT_TRUE(last.is_same(x)) << call;
   }
-  EXPECT_EQ(compiled.stats().eager_calls, 3u);
+  EXPECT_EQ(compiled.stats().cache_hits, 0u);
+  EXPECT_GT(compiled.stats().eager_calls, 0u);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "ahead/ahead.h"
+#include "support/hits.h"
 
 namespace ahead {
 namespace {
@@ -15,7 +16,7 @@ at::Tensor function(const at::Tensor& x, const at::Tensor& w) {
 
 TEST(CompileThreads, OneCallableFromEightThreads) {
   at::set_num_threads(1);
-  auto compiled = compile(function, {.fullgraph = true});
+  auto compiled = compile(function, {.fullgraph = true, .confirm = 0});
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;
   for (int number = 0; number < 8; ++number) {
@@ -33,16 +34,22 @@ TEST(CompileThreads, OneCallableFromEightThreads) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong, 0);
   EXPECT_LE(compiled.programs().size(), 3u * 8u);
-  EXPECT_EQ(compiled.stats().eager_calls, 0u);
+  const CompileStats stats = compiled.stats();
+  EXPECT_EQ(stats.eager_calls, 0u);
+  EXPECT_EQ(stats.calls, 8u * 20u);
+  EXPECT_EQ(stats.observed_calls + stats.cache_hits, stats.calls);
+  EXPECT_LE(stats.observed_calls, 3u * 8u);
 }
 
 TEST(CompileThreads, BackwardOnAnotherThread) {
-  auto compiled = compile(function, {.fullgraph = true});
+  auto compiled = compiled_by_call(function, {.fullgraph = true}, at::randn({3, 4}),
+                                   at::randn({4, 5}).set_requires_grad(true));
   const at::Tensor x = at::randn({3, 4}), w = at::randn({4, 5}).set_requires_grad(true);
   const at::Tensor expected = torch::autograd::grad({function(x, w).sum()}, {w})[0];
   const at::Tensor loss = compiled(x, w).sum();
   std::thread([&] { loss.backward(); }).join();
   EXPECT_TRUE(at::equal(w.grad(), expected));
+  expect_hits(compiled);
 }
 
 }  // namespace

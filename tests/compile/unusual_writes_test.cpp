@@ -2,6 +2,7 @@
 #include <torch/torch.h>
 
 #include "ahead/ahead.h"
+#include "support/hits.h"
 #include "support/like_eager.h"
 
 /// Writes that no graph can repeat: the function runs eagerly, and a trace says why not.
@@ -29,12 +30,13 @@ TEST(UnusualWrites, SetDataOfACapturedTensor) {
   };
   expect_refused(f, {torch::ones({3})}, "set_data");
   EXPECT_TRUE(at::equal(buffer, torch::zeros({3})));
-  auto compiled = compile(f);
+  auto compiled = compile(f, {.confirm = 0});
   for (int call = 1; call < 4; ++call) {
     const Tensors results = compiled(Tensors{torch::full({3}, call)});
     EXPECT_TRUE(at::equal(results[0], torch::full({3}, 3.0f * static_cast<float>(call))));
     EXPECT_TRUE(at::equal(buffer, torch::full({3}, 2.0f * static_cast<float>(call))));
   }
+  expect_runs_eagerly(compiled);
 }
 
 TEST(UnusualWrites, SetDataOfAnArgument) {
@@ -44,12 +46,13 @@ TEST(UnusualWrites, SetDataOfAnArgument) {
     return Tensors{same * 2};
   };
   expect_refused(f, {torch::ones({3}), torch::ones({2})}, "set_data");
-  auto compiled = compile(f);
+  auto compiled = compile(f, {.confirm = 0});
   for (int call = 0; call < 3; ++call) {
     const at::Tensor x = torch::ones({3}), y = torch::ones({2}), z = torch::ones({3});
     expect_same(f({z, y}), compiled(Tensors{x, y}));
     expect_same({z}, {x});
   }
+  expect_runs_eagerly(compiled);
 }
 
 TEST(UnusualWrites, ResultsOverOperands) {
@@ -59,17 +62,25 @@ TEST(UnusualWrites, ResultsOverOperands) {
     return Tensors{result.clone()};
   };
   expect_refused(product, {torch::randn({3, 3}), torch::randn({3, 3})}, "operand");
+  auto eager = compile(product, {.confirm = 0});
+  for (int call = 0; call < 3; ++call) {
+    const at::Tensor x = torch::randn({3, 3}), y = x.clone(), other = torch::randn({3, 3});
+    expect_same(product({y, other}), eager(Tensors{x, other}));
+    expect_same({y}, {x});
+  }
+  expect_runs_eagerly(eager);
   const auto sum = [](const Tensors& in) {
     at::Tensor result = in[0];
     at::add_out(result, result, result);
     return Tensors{result.mul_(result).clone()};
   };
-  auto compiled = compile(sum, {.fullgraph = true});
+  auto compiled = compile(sum, {.fullgraph = true, .confirm = 0});
   for (int call = 0; call < 3; ++call) {
     const at::Tensor x = torch::randn({3}), y = x.clone();
     expect_same(sum({y}), compiled(Tensors{x}));
     expect_same({y}, {x});
   }
+  expect_hits(compiled);
 }
 
 TEST(UnusualWrites, ResultsOfAnotherSize) {
@@ -79,19 +90,21 @@ TEST(UnusualWrites, ResultsOfAnotherSize) {
     return Tensors{result * 2};
   };
   expect_refused(f, {torch::ones({3}), torch::empty({0})}, "size");
-  auto compiled = compile(f);
+  auto compiled = compile(f, {.confirm = 0});
   for (int call = 0; call < 3; ++call) {
     const at::Tensor x = torch::randn({3}), y = torch::empty({0}), z = torch::empty({0});
     expect_same(f({x, z}), compiled(Tensors{x, y}));
     expect_same({z}, {y});
   }
+  expect_runs_eagerly(compiled);
   const auto own = [](const Tensors& in) {
     at::Tensor result = torch::empty({0});
     at::add_out(result, in[0], in[0]);
     return Tensors{result};
   };
-  expect_same({torch::full({3}, 2.0f)},
-              compile(own, {.fullgraph = true})(Tensors{torch::ones({3})}));
+  auto resized = compiled_by_call(own, {.fullgraph = true}, Tensors{torch::zeros({3})});
+  expect_same({torch::full({3}, 2.0f)}, resized(Tensors{torch::ones({3})}));
+  expect_hits(resized);
 }
 
 TEST(UnusualWrites, ViewsInInferenceMode) {
@@ -105,11 +118,12 @@ TEST(UnusualWrites, ViewsInInferenceMode) {
     return Tensors{target, in[0].mm(weight.t())};
   };
   expect_refused(f, {torch::randn({3, 4})}, "inference mode");
-  auto compiled = compile(f);
+  auto compiled = compile(f, {.confirm = 0});
   for (int call = 0; call < 3; ++call) {
     const at::Tensor x = torch::randn({3, 4});
     expect_same(f({x}), compiled(Tensors{x}));
   }
+  expect_runs_eagerly(compiled);
 }
 
 }  // namespace

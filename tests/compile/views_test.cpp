@@ -3,6 +3,7 @@
 
 #include "ahead/ahead.h"
 #include "support/compiled_check.h"
+#include "support/hits.h"
 
 /// Arguments and results that are views, and what autograd makes of writes to them.
 namespace ahead {
@@ -53,8 +54,10 @@ TEST(CompileViews, ViewOfAnIntermediateIsAViewOutsideToo) {
     return {at::mm(in[0], in[0].narrow(0, 1, 3)).t()};
   };
   expect_compiled_like_eager(product, {leaf({4, 3})});
-  auto compiled = compile(aot::FlatFunction(product), {.fullgraph = true});
+  auto compiled =
+      compiled_by_call(aot::FlatFunction(product), {.fullgraph = true}, Tensors{leaf({4, 3})});
   EXPECT_TRUE(compiled(Tensors{leaf({4, 3})})[0].is_view());
+  expect_hits(compiled);
 }
 
 TEST(CompileViews, ViewsOfADetachedTensorKeepTheirBaseAfterAWrite) {
@@ -109,7 +112,7 @@ TEST(CompileViews, ResultThatHasNoDerivativeIsRefused) {
     const at::Tensor made = in[0].detach().requires_grad_();
     return {in[0].sin(), at::randint_like(made, 5)};
   };
-  auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true});
+  auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true, .confirm = 0});
   EXPECT_THROW(compiled(Tensors{leaf({3})}), Unsupported);
 }
 
@@ -172,7 +175,7 @@ TEST(CompileViews, AliasesThatGetAHistoryAutogradCannotFollowAreRefused) {
     in[1].mul_(in[0].narrow(0, 0, 2).exp());
     return {in[0].sin()};
   };
-  auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true});
+  auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true, .confirm = 0});
   const at::Tensor computed = leaf({4}).mul(1);
   EXPECT_THROW(compiled(Tensors{computed, computed.detach().narrow(0, 0, 2)}), Unsupported);
 }
@@ -227,7 +230,8 @@ TEST(CompileViews, ArgumentsThatShareMemoryStayTheViewsThatTheyAre) {
   };
   at::NoGradGuard no_grad;
   expect_compiled_like_eager(write_with_grad_mode, with_views_made(true));
-  auto compiled = compile(aot::FlatFunction(write_with_grad_mode), {.fullgraph = true});
+  auto compiled =
+      compile(aot::FlatFunction(write_with_grad_mode), {.fullgraph = true, .confirm = 0});
   EXPECT_THROW(compiled(with_views_made(false)().passed), c10::Error);
 }
 
@@ -236,7 +240,7 @@ TEST(CompileViews, ProductIntoALayoutForWhichEagerRoundsOtherwiseIsRefused) {
     in[0].addmm_(in[1], in[2]);
     return {};
   };
-  auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true});
+  auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true, .confirm = 0});
   const at::Tensor a = at::randn({2, 3}), b = at::randn({3, 2});
   EXPECT_THROW(compiled(Tensors{at::randn({2, 2}).t(), a, b}), Unsupported);
   expect_compiled_like_eager(f, {at::randn({2, 4}).narrow(1, 0, 2), a, b});

@@ -99,8 +99,11 @@ struct CountingBackend {
 
 TEST(AotFrontEnd, test_nnc_jit) {
   static CountingBackend backend("conformance.jit");
-  auto compiled = compile([](const at::Tensor& x) { return x.sin(); },
-                          {.backend = "conformance.jit", .fullgraph = true});
+  auto compiled =
+      compiled_by_call([](const at::Tensor& x) { return x.sin(); },
+                       {.backend = "conformance.jit", .fullgraph = true}, at::randn({10}));
+  EXPECT_EQ(backend.compilations, 1);
+  EXPECT_EQ(backend.runs, 0) << "the first call is the function's own";
   const at::Tensor x = at::randn({10});
   EXPECT_TRUE(at::equal(compiled(x), x.sin()));
   EXPECT_EQ(backend.runs, 1);
@@ -112,13 +115,16 @@ TEST(AotFrontEnd, test_nnc_scalar) {
 }
 
 TEST(AotFrontEnd, test_nnc_pytrees) {
-  auto compiled = compile([](const std::vector<at::Tensor>& x) -> std::vector<at::Tensor> {
-    return {x[0].sin(), x[1].cos()};
-  });
+  auto compiled = compiled_by_call(
+      [](const std::vector<at::Tensor>& x) -> std::vector<at::Tensor> {
+        return {x[0].sin(), x[1].cos()};
+      },
+      {}, Tensors{at::randn({3}), at::randn({3})});
   const Tensors inputs = {at::randn({3}), at::randn({3})};
   const Tensors outs = compiled(inputs);
   EXPECT_TRUE(at::equal(outs[0], inputs[0].sin()));
   EXPECT_TRUE(at::equal(outs[1], inputs[1].cos()));
+  expect_hits(compiled);
 }
 
 TEST(AotFrontEnd, test_external_calls) {
@@ -133,36 +139,39 @@ TEST(AotFrontEnd, test_nnc_passthrough) {
       },
       {at::randn({10}), at::randn({10})});
   using Dictionary = std::map<std::string, at::Tensor>;
-  auto compiled = compile(
+  auto compiled = compiled_by_call(
       [](Dictionary x) {
         x["a"] = x["a"] * 2;
         return x;
       },
-      {.fullgraph = true});
+      {.fullgraph = true}, Dictionary{{"a", at::randn({10})}, {"b", at::randn({10})}});
   const Dictionary inputs = {{"a", at::randn({10})}, {"b", at::randn({10})}};
   const Dictionary out = compiled(inputs);
   EXPECT_TRUE(at::equal(out.at("a"), inputs.at("a") * 2));
   EXPECT_TRUE(out.at("b").is_same(inputs.at("b")));
+  expect_hits(compiled);
 }
 
 TEST(AotFrontEnd, test_resnet18_backward_trace) {
   torch::manual_seed(1);
   models::ResNet net(/*depth=*/4, /*channels=*/8, /*classes=*/5);
   net->eval();
-  auto compiled = compile(net, {.fullgraph = true});
+  auto compiled =
+      compiled_by_call(net, {.fullgraph = true}, at::randn({2, 3, 8, 8}), at::randint(5, {2}));
   const at::Tensor images = at::randn({2, 3, 8, 8}), targets = at::randint(5, {2});
   const Tensors expected = grad({net->forward(images, targets)}, net->parameters());
   const Tensors actual = grad({compiled(images, targets)}, net->parameters());
   ASSERT_EQ(expected.size(), actual.size());
   for (size_t i = 0; i < expected.size(); ++i)
     EXPECT_EQ(tensor_difference(expected[i], actual[i]), "") << "parameter " << i;
+  expect_hits(compiled);
 }
 
 TEST(AotFrontEnd, test_input_mutation_simple_with_none_and_nontensor) {
   for (const bool requires_grad : {false, true}) {
     auto compiled = compile([](const at::Tensor& a, const std::optional<at::Tensor>& b,
                                int64_t c) { return b.has_value() ? a * *b : a * c; },
-                            {.fullgraph = true});
+                            {.fullgraph = true, .confirm = 0});
     for (int call = 0; call < 3; ++call) {
       const at::Tensor a = at::randn({3}).set_requires_grad(requires_grad);
       const at::Tensor out = compiled(a, std::nullopt, 7);
@@ -172,32 +181,35 @@ TEST(AotFrontEnd, test_input_mutation_simple_with_none_and_nontensor) {
       out.sum().backward();
       EXPECT_TRUE(at::equal(a.grad(), at::full({3}, 7.)));
     }
+    expect_hits(compiled);
   }
 }
 
 TEST(AotFrontEnd, test_output_dict) {
   using Dictionary = std::map<std::string, at::Tensor>;
-  auto of_tensor = compile(
+  auto of_tensor = compiled_by_call(
       [](const at::Tensor& x) {
         return Dictionary{{"a", x}, {"b", x * 2}};
       },
-      {.fullgraph = true});
+      {.fullgraph = true}, leaf({4}));
   const at::Tensor x = leaf({4});
   const Dictionary outs = of_tensor(x);
   EXPECT_TRUE(outs.at("a").is_same(x));
   outs.at("b").sum().backward();
   EXPECT_TRUE(at::equal(x.grad(), at::full({4}, 2.)));
+  expect_hits(of_tensor);
 
-  auto of_dictionary = compile(
+  auto of_dictionary = compiled_by_call(
       [](const Dictionary& x) {
         return Dictionary{{"c", x.at("a") * x.at("b")}, {"d", x.at("b")}};
       },
-      {.fullgraph = true});
+      {.fullgraph = true}, Dictionary{{"a", leaf({4})}, {"b", leaf({4})}});
   const Dictionary inputs = {{"a", leaf({4})}, {"b", leaf({4})}};
   const Dictionary results = of_dictionary(inputs);
   EXPECT_TRUE(results.at("d").is_same(inputs.at("b")));
   results.at("c").sum().backward();
   EXPECT_TRUE(at::equal(inputs.at("a").grad(), inputs.at("b")));
+  expect_hits(of_dictionary);
 }
 
 TEST(AotFrontEnd, test_complex_linear) {
@@ -231,6 +243,7 @@ TEST(AotFrontEnd, test_embedding_bag_view_dynamic) {
     actual.sum().backward();
     EXPECT_TRUE(at::equal(eager->weight.grad().to_dense(), own->weight.grad().to_dense()));
   }
+  expect_runs_eagerly(compiled, 2);
 }
 
 TEST(AotFrontEnd, test_squeeze_mutation) {
@@ -247,8 +260,9 @@ TEST(AotFrontEnd, test_list_codegen) {
   const compiled_autograd::Disable off;  // it would capture the backward that is counted
   // Backends take one list, whose tensors they may let go of.
   static CountingBackend backend("conformance.boxed");
-  auto compiled = compile([](const at::Tensor& x) { return x.sin(); },
-                          {.backend = "conformance.boxed", .fullgraph = true});
+  auto compiled = compiled_by_call([](const at::Tensor& x) { return x.sin(); },
+                                   {.backend = "conformance.boxed", .fullgraph = true}, leaf({4}));
+  EXPECT_EQ(backend.runs, 0);
   const at::Tensor x = leaf({4});
   compiled(x).sum().backward();
   EXPECT_EQ(backend.runs, 2);
@@ -262,13 +276,16 @@ TEST(AotFrontEnd, test_grad_context) {
                           {.backend = "conformance.lazy", .fullgraph = true, .confirm = 0});
   {
     at::NoGradGuard no_grad;
-    compiled(leaf({4}));
+    for (int call = 0; call < 2; ++call) compiled(leaf({4}));
     EXPECT_EQ(backend.compilations, 1);
   }
+  compiled(leaf({4})).sum().backward();
+  EXPECT_EQ(backend.compilations, 2) << "that was eager's backward";
   const at::Tensor out = compiled(leaf({4}));
   EXPECT_EQ(backend.compilations, 2) << "the backward is compiled when it runs";
   out.sum().backward();
   EXPECT_EQ(backend.compilations, 3);
+  expect_hits(compiled, 2);
 }
 
 TEST(AotFrontEnd, test_lift_after_factory) {
@@ -337,7 +354,7 @@ TEST(AotFrontEnd, test_LSTM) {
   const at::Tensor x = at::randn({64, 92}).as_strided({1, 64, 92}, {5888, 92, 1});
   auto compiled =
       compile([lstm](const at::Tensor& x) mutable { return std::get<0>(lstm->forward(x)); },
-              {.fullgraph = true});
+              {.fullgraph = true, .confirm = 0});
   for (int call = 0; call < 2; ++call) {
     const at::Tensor expected = std::get<0>(lstm->forward(x)), actual = compiled(x);
     EXPECT_EQ(tensor_difference(expected, actual), "");
@@ -346,6 +363,7 @@ TEST(AotFrontEnd, test_LSTM) {
     for (size_t i = 0; i < grads.size(); ++i)
       EXPECT_EQ(tensor_difference(expected_grads[i], grads[i]), "");
   }
+  expect_hits(compiled);
 }
 
 TEST(AotFrontEnd, test_nn_parameter_construction) {
@@ -361,6 +379,7 @@ TEST(AotFrontEnd, test_nn_parameter_construction) {
     out.sum().backward();
     EXPECT_TRUE(at::allclose(parameter.grad(), x.sum()));
   }
+  expect_runs_eagerly(compiled, 2);
 }
 
 TEST(AotFrontEnd, test_data_ptr_access_fails_in_forward) {
@@ -404,14 +423,16 @@ TEST(AotFrontEnd, test_multiple_aot_autograd_calls_dupe_args) {
     a.mul_(3);
     return a + b;
   };
-  auto compiled_first = compile(first, {.fullgraph = true});
-  auto compiled_second = compile(second, {.fullgraph = true});
+  auto compiled_first = compile(first, {.fullgraph = true, .confirm = 0});
+  auto compiled_second = compile(second, {.fullgraph = true, .confirm = 0});
   for (const int64_t size : {2, 4, 2, 4}) {
     const at::Tensor x = at::randn({size});
     const auto [a, b] = first(x);
     const auto [c, d] = compiled_first(x);
     EXPECT_TRUE(at::equal(second(a, b), compiled_second(c, d)));
   }
+  expect_hits(compiled_first, 2);
+  expect_hits(compiled_second, 2);
 }
 
 }  // namespace

@@ -29,9 +29,11 @@ TEST(AotInputMutation, test_mutates_input_noncontiguous) {
     in[0].add_(1).mul_(3);
     return {};
   };
+  auto compiled =
+      compiled_by_call(f, {.fullgraph = true}, Tensors{at::zeros({6}).slice(0, 0, 6, 2)});
   at::Tensor base = at::ones({6});
-  auto compiled = compile(f, {.fullgraph = true});
   compiled(Tensors{base.slice(0, 0, 6, 2)});
+  expect_hits(compiled);
   EXPECT_TRUE(at::equal(base, at::tensor({6., 1., 6., 1., 6., 1.}, at::kFloat)));
   expect_compiled_like_eager(f, {at::ones({6}).slice(0, 0, 6, 2)});
   expect_compiled_like_eager(f, {leaf({6}).slice(0, 0, 6, 2)}, {.non_leaf_inputs = true});
@@ -58,7 +60,7 @@ TEST(AotInputMutation, test_input_mutation_modifies_autograd_meta_of_aliases) {
     in[0].mul_(2).mul_(3);
     return {in[0] + 1};
   };
-  auto compiled = compile(f, {.fullgraph = true});
+  auto compiled = compile(f, {.fullgraph = true, .confirm = 0});
   for (int call = 0; call < 3; ++call) {
     torch::manual_seed(call);
     const ViewOfArgument eager;
@@ -73,6 +75,7 @@ TEST(AotInputMutation, test_input_mutation_modifies_autograd_meta_of_aliases) {
     (actual.sum() + own.view.sum()).backward();
     EXPECT_EQ(tensor_difference(eager.source.grad(), own.source.grad()), "");
   }
+  expect_hits(compiled);
 }
 
 TEST(AotInputMutation, test_new_inp_requires_grad_now) {
@@ -214,16 +217,17 @@ TEST(AotInputMutation, test_multiple_inputs_mutation_version_increment) {
 
 TEST(AotInputMutation, test_inference_with_mutation) {
   at::NoGradGuard no_grad;
-  auto compiled = compile(
+  auto compiled = compiled_by_call(
       [](const at::Tensor& x) {
         x.mul_(2);
         return x + 1;
       },
-      {.fullgraph = true});
+      {.fullgraph = true}, at::ones({4}));
   const at::Tensor x = at::ones({4});
   const int64_t before = x._version();
   compiled(x);
   EXPECT_EQ(x._version(), before + 1);
+  expect_hits(compiled);
 }
 
 TEST(AotInputMutation, test_split_index_baked) {
@@ -234,7 +238,8 @@ TEST(AotInputMutation, test_split_index_baked) {
         in[0].mul_(3);
         return {in[0] + in[1]};
       },
-      {at::ones({4}), at::ones({4})}, {.fullgraph = true, .keep_input_mutations = false});
+      {at::ones({4}), at::ones({4})},
+      {.fullgraph = true, .confirm = 0, .keep_input_mutations = false});
   EXPECT_EQ(output_slots(program(compiled, "inference")),
             "MutatedInput 0, MutatedInput 1, Output 0");
 }

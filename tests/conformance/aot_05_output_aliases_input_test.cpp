@@ -83,10 +83,12 @@ TEST(AotOutputAliasesInput, test_some_output_requires_grad_input_doesnt) {
 
 TEST(AotOutputAliasesInput, test_backward_prologue_correctness_with_alias) {
   const at::Tensor x = leaf({4});
-  auto compiled = compile([](const at::Tensor& x) { return std::make_tuple(x * 2, x.view({-1})); },
-                          {.fullgraph = true});
+  auto compiled =
+      compiled_by_call([](const at::Tensor& x) { return std::make_tuple(x * 2, x.view({-1})); },
+                       {.fullgraph = true}, leaf({4}));
   std::get<0>(compiled(x)).sum().backward();
   EXPECT_TRUE(at::equal(x.grad(), at::full({4}, 2.)));
+  expect_hits(compiled);
 }
 
 /// Compiles, calls with copies of the inputs and expects everything eager gives; then whether
@@ -94,10 +96,18 @@ TEST(AotOutputAliasesInput, test_backward_prologue_correctness_with_alias) {
 void expect_shared_memory(const aot::FlatFunction& f, const Tensors& inputs, size_t output,
                           size_t input, bool non_leaf = false) {
   expect_compiled_like_eager(f, inputs, {.non_leaf_inputs = non_leaf});
-  Tensors passed;
-  for (const at::Tensor& tensor : inputs) passed.push_back(non_leaf ? tensor.mul(1) : tensor);
-  auto compiled = compile(f, {.fullgraph = true});
+  const auto copies = [&] {
+    Tensors made;
+    for (const at::Tensor& tensor : inputs) {
+      made.push_back(non_leaf ? tensor.mul(1)
+                              : tensor.detach().clone().set_requires_grad(tensor.requires_grad()));
+    }
+    return made;
+  };
+  auto compiled = compiled_by_call(f, {.fullgraph = true}, copies());
+  const Tensors passed = copies();
   EXPECT_EQ(compiled(passed)[output].data_ptr(), passed[input].data_ptr());
+  expect_hits(compiled);
 }
 
 TEST(AotOutputAliasesInput, test_output_is_view_of_input) {
@@ -112,10 +122,10 @@ TEST(AotOutputAliasesInput, test_output_is_input) {
         x.mul_(2);
         return x;
       },
-      {.fullgraph = true});
+      {.fullgraph = true, .confirm = 0});
   const at::Tensor x = at::randn({3});
-  EXPECT_TRUE(compiled(x).is_same(x));
-  EXPECT_TRUE(compiled(x).is_same(x));
+  for (int call = 0; call < 3; ++call) EXPECT_TRUE(compiled(x).is_same(x));
+  expect_hits(compiled);
 }
 
 TEST(AotOutputAliasesInput, test_mixed_alias_and_non_alias_outputs) {
@@ -170,7 +180,7 @@ TEST(AotOutputAliasesInput, test_training_path_is_input) {
         x.mul_(2);
         return x;
       },
-      {.fullgraph = true});
+      {.fullgraph = true, .confirm = 0});
   for (int call = 0; call < 3; ++call) {
     const at::Tensor source = leaf({3});
     const at::Tensor x = source.mul(1);
@@ -179,6 +189,7 @@ TEST(AotOutputAliasesInput, test_training_path_is_input) {
     out.sum().backward();
     EXPECT_TRUE(at::equal(source.grad(), at::full({3}, 2.)));
   }
+  expect_hits(compiled);
 }
 
 TEST(AotOutputAliasesInput, test_cross_dtype_view_alias) {
@@ -188,9 +199,11 @@ TEST(AotOutputAliasesInput, test_cross_dtype_view_alias) {
   const Tensors inputs = {at::randn({4}, at::kComplexFloat)};
   expect_shared_memory(f, inputs, 0, 0);
   expect_compiled_like_eager(f, with_grad(inputs));
-  const at::Tensor out = compile(f, {.fullgraph = true})(inputs)[0];
+  auto compiled = compiled_once(f, inputs);
+  const at::Tensor out = compiled(inputs)[0];
   EXPECT_EQ(out.scalar_type(), at::kFloat);
   EXPECT_EQ(out.sizes(), at::IntArrayRef({4, 2}));
+  expect_hits(compiled);
 }
 
 TEST(AotOutputAliasesInput, test_xform_aliased_output_tensoralias_wrapping) {
@@ -228,13 +241,15 @@ TEST(AotOutputAliasesInput, test_multiple_output_aliases_different_inputs) {
 }
 
 TEST(AotOutputAliasesInput, test_output_views_input_dynamic) {
-  auto compiled = compile([](const at::Tensor& x) { return x.view({-1}); }, {.fullgraph = true});
-  for (const int64_t rows : {2, 5, 2, 7}) {
+  auto compiled =
+      compile([](const at::Tensor& x) { return x.view({-1}); }, {.fullgraph = true, .confirm = 0});
+  for (const int64_t rows : {2, 5, 2, 7, 5, 7}) {
     const at::Tensor x = at::randn({rows, 3});
     const at::Tensor out = compiled(x);
     EXPECT_TRUE(at::equal(out, x.view({-1})));
     EXPECT_TRUE(out.is_alias_of(x));
   }
+  expect_hits(compiled, 3);
 }
 
 TEST(AotOutputAliasesInput, test_view_replay) {

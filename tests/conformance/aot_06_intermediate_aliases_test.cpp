@@ -9,10 +9,11 @@ TEST(AotIntermediateAliases, test_outputs_are_aliased) {
     return {b, b.view({-1})};
   };
   expect_with_and_without_grad(f, {at::ones({3, 3})});
-  auto compiled = compile(f, {.fullgraph = true});
+  auto compiled = compiled_once(f, {at::zeros({3, 3})});
   const Tensors outs = compiled(Tensors{at::ones({3, 3})});
   outs[0].mul_(2);
   EXPECT_TRUE(at::equal(outs[1], at::full({9}, 4.)));
+  expect_hits(compiled);
 }
 
 TEST(AotIntermediateAliases, test_output_aliases_intermediate_single) {
@@ -29,11 +30,13 @@ TEST(AotIntermediateAliases, test_output_aliases_intermediate_single) {
 TEST(AotIntermediateAliases, test_output_aliases_intermediate_mutation_linear) {
   const aot::FlatFunction f = [](const Tensors& in) -> Tensors { return {(in[0] + 1).view({-1})}; };
   expect_with_and_without_grad(f, {at::ones({3, 3})});
+  auto compiled = compiled_once(f, {leaf({3, 3})});
   const at::Tensor x = leaf({3, 3});
-  const at::Tensor out = compile(f, {.fullgraph = true})(Tensors{x})[0];
+  const at::Tensor out = compiled(Tensors{x})[0];
   out.mul_(3);
   out.sum().backward();
   EXPECT_TRUE(at::equal(x.grad(), at::full({3, 3}, 3.)));
+  expect_hits(compiled);
 }
 
 TEST(AotIntermediateAliases, test_output_aliases_intermediate_no_grad) {
@@ -58,16 +61,17 @@ TEST(AotIntermediateAliases, test_output_aliases_intermediate_no_grad_view) {
         return {y.sum(), view};
       },
       {leaf({3, 3})}, {.write_to_outputs = false, .backward = false});
-  auto compiled = compile(
+  auto compiled = compiled_by_call(
       [](const at::Tensor& x) {
         const at::Tensor y = x * x;
         at::NoGradGuard no_grad;
         return std::make_tuple(y, y.view({-1}));
       },
-      {.fullgraph = true});
+      {.fullgraph = true}, leaf({3, 3}));
   const at::Tensor x = leaf({3, 3});
   std::get<0>(compiled(x)).sum().backward();
   EXPECT_TRUE(at::equal(x.grad(), 2 * x));
+  expect_hits(compiled);
 }
 
 TEST(AotIntermediateAliases, test_output_aliases_intermediate_returned_multiple_times) {
@@ -148,10 +152,12 @@ TEST(AotIntermediateAliases, test_alias_of_intermediate_detach) {
     return {a.detach(), a};
   };
   expect_compiled_like_eager(f, {leaf({3, 4})});
-  const Tensors outs = compile(f, {.fullgraph = true})(Tensors{leaf({3, 4})});
+  auto compiled = compiled_once(f, {leaf({3, 4})});
+  const Tensors outs = compiled(Tensors{leaf({3, 4})});
   EXPECT_FALSE(outs[0].requires_grad());
   EXPECT_TRUE(outs[1].requires_grad() && outs[1].is_view());
   EXPECT_EQ(outs[0].data_ptr(), outs[1].data_ptr());
+  expect_hits(compiled);
 }
 
 TEST(AotIntermediateAliases, test_output_aliases_intermediate) {
@@ -169,8 +175,10 @@ TEST(AotIntermediateAliases, test_training_path_alias_of_intermediate_detach) {
     return {y.detach(), y.view({-1})};
   };
   expect_compiled_like_eager(f, {leaf({3, 4})});
-  const Tensors outs = compile(f, {.fullgraph = true})(Tensors{leaf({3, 4})});
+  auto compiled = compiled_once(f, {leaf({3, 4})});
+  const Tensors outs = compiled(Tensors{leaf({3, 4})});
   EXPECT_EQ(outs[0].data_ptr(), outs[1].data_ptr());
+  expect_hits(compiled);
 }
 
 TEST(AotIntermediateAliases, test_xform_unsafe_view_output) {

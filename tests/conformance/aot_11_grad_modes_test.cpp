@@ -101,7 +101,7 @@ TEST(AotGradModes, test_aot_dispatch_output_requires_grad_in_no_grad_views) {
 
 TEST(AotGradModes, test_composite_impl_compile) {
   torch::nn::Linear linear(3, 3);
-  auto compiled = compile(linear, {.fullgraph = true});
+  auto compiled = compiled_by_call(linear, {.fullgraph = true}, leaf({3, 3}));
   const at::Tensor x = leaf({3, 3});
   EXPECT_TRUE(at::equal(compiled(x), linear->forward(x)));
   const Graph forward = program(compiled, "partition.forward");
@@ -111,7 +111,8 @@ TEST(AotGradModes, test_composite_impl_compile) {
 
   c10::InferenceMode inference;
   const at::Tensor y = at::randn({3, 3});
-  EXPECT_TRUE(at::equal(compiled(y), linear->forward(y)));
+  for (int call = 0; call < 2; ++call) EXPECT_TRUE(at::equal(compiled(y), linear->forward(y)));
+  expect_hits(compiled, 2);
   EXPECT_EQ(output_slots(program(compiled, "inference")), "Output 0");
 }
 
@@ -129,7 +130,7 @@ TEST(AotGradModes, test_aot_grad_mode_mutation) {
         at::GradMode::set_enabled(false);
         return std::make_tuple(x * 2, second);
       },
-      {.fullgraph = true});
+      {.fullgraph = true, .confirm = 0});
   for (int call = 0; call < 3; ++call) {
     at::AutoGradMode restore(true);
     const at::Tensor x = leaf({3, 3});
@@ -140,6 +141,7 @@ TEST(AotGradModes, test_aot_grad_mode_mutation) {
     second.sum().backward();
     EXPECT_TRUE(at::equal(x.grad(), 2 * x));
   }
+  expect_hits(compiled);
 }
 
 TEST(AotGradModes, test_batched_matmul_inference_mode) {
@@ -166,7 +168,7 @@ TEST(AotGradModes, test_training_with_detach_indices) {
   };
   expect_compiled_like_eager(f, {leaf({4}), leaf({4})}, {.non_leaf_inputs = true});
   // A graph outside that one call has freed must not be entered by the next.
-  auto compiled = compile(f, {.fullgraph = true});
+  auto compiled = compile(f, {.fullgraph = true, .confirm = 0});
   const at::Tensor source = leaf({4});
   const at::Tensor shared = source * 2;
   for (int call = 0; call < 3; ++call) {
@@ -174,6 +176,7 @@ TEST(AotGradModes, test_training_with_detach_indices) {
     compiled(Tensors{x, shared})[1].sum().backward();
     EXPECT_TRUE(at::equal(x.grad(), shared));
   }
+  expect_hits(compiled);
   EXPECT_FALSE(source.grad().defined());
 }
 
@@ -183,12 +186,13 @@ TEST(AotGradModes, test_grad_enabled_mutation) {
         at::GradMode::set_enabled(false);
         return x * 2;
       },
-      {.fullgraph = true});
+      {.fullgraph = true, .confirm = 0});
   for (int call = 0; call < 3; ++call) {
     at::AutoGradMode restore(true);
     compiled(at::randn({4}));
     EXPECT_FALSE(at::GradMode::is_enabled());
   }
+  expect_hits(compiled);
 }
 
 TEST(AotGradModes, test_leaf_no_grad_mutation_uses_copy) {

@@ -46,26 +46,90 @@ TEST(AotCustomFunctions, test_custom_autograd) {
       {leaf({5})});
 }
 
+/// Expects a function to run eagerly, with all that a caller can see as in eager, and a refusal if
+/// that is not wanted.
+void expect_like_eager_by_running_it(const aot::FlatFunction& f, const Tensors& inputs,
+                                     const std::string& reason) {
+  auto compiled = compile(f);
+  const auto make_inputs = [&]() -> CallInputs {
+    const Tensors leaves = with_grad(inputs);
+    return {leaves, leaves};
+  };
+  const CallSide eager{f, make_inputs};
+  const CallSide own{[&](const Tensors& args) { return compiled(args); }, make_inputs};
+  for (uint64_t call = 0; call < 4; ++call) {
+    for (const auto& [what, detail] : compare_call(eager, own, call, {}).differences)
+      ADD_FAILURE() << "call " << call << ", " << what << ": " << detail;
+  }
+  expect_runs_eagerly(compiled, 2);
+  auto strict = compile(f, {.fullgraph = true, .confirm = 0});
+  const std::string error = error_of([&] { strict(with_grad(inputs)); });
+  EXPECT_NE(error.find(reason), std::string::npos) << error;
+}
+
 TEST(AotCustomFunctions, test_input_output_aliase_custom_autograd_function) {
-  auto compiled =
-      compile([](const at::Tensor& x) { return HalveGradient::apply(x); }, {.fullgraph = true});
-  for (int call = 0; call < 3; ++call) {
+  auto compiled = compile([](const at::Tensor& x) { return HalveGradient::apply(x); });
+  for (int call = 0; call < 4; ++call) {
     const at::Tensor x = leaf({2, 2});
     const at::Tensor out = compiled(x);
     EXPECT_TRUE(at::equal(out, x));
+    EXPECT_TRUE(out.is_alias_of(x));
     out.sum().backward();
     EXPECT_TRUE(at::equal(x.grad(), at::full({2, 2}, 0.5)));
   }
-  expect_compiled_like_eager(
+  expect_runs_eagerly(compiled, 2);
+  expect_like_eager_by_running_it(
+      [](const Tensors& in) -> Tensors { return {HalveGradient::apply(in[0]) * in[0]}; },
+      {leaf({2, 2})}, "a custom autograd function returns a view");
+}
+
+TEST(AotCustomFunctions, CustomViewsHaveTheBaseOfTheirArgument) {
+  expect_like_eager_by_running_it(
+      [](const Tensors& in) -> Tensors { return {HalveGradient::apply(in[0])}; }, {leaf({2, 2})},
+      "a custom autograd function returns a view");
+}
+
+/// Expects a function that is traced itself, for a compiler of the caller's, to be as in eager.
+void expect_traced_like_eager(const aot::FlatFunction& f, const Tensors& inputs) {
+  for (const Partitioner partitioner : {Partitioner::Default, Partitioner::MinCut}) {
+    const PartitionFunction partition = [partitioner](const JointGraph& joint) {
+      return partitioner == Partitioner::Default ? partition_default(joint)
+                                                 : partition_min_cut(joint);
+    };
+    auto compiled = aot::function(f, {.partition = partition});
+    const auto make_inputs = [&]() -> CallInputs {
+      const Tensors leaves = with_grad(inputs);
+      return {leaves, leaves};
+    };
+    const CallSide eager{f, make_inputs};
+    const CallSide own{[&](const Tensors& args) { return compiled(args); }, make_inputs};
+    for (uint64_t call = 0; call < 3; ++call) {
+      const CallPoints points{.write_to_outputs = false};
+      for (const auto& [what, detail] : compare_call(eager, own, call, points).differences)
+        ADD_FAILURE() << "call " << call << ", " << what << ": " << detail;
+    }
+    EXPECT_EQ(compiled.stats().traces, 1u);
+    EXPECT_EQ(compiled.stats().cache_hits, 3u);
+  }
+}
+
+// What is traced itself may have such views and hooks. A view only shares its argument's memory.
+TEST(AotCustomFunctions, TracedFunctionsMayReturnCustomViews) {
+  expect_traced_like_eager(
+      [](const Tensors& in) -> Tensors { return {HalveGradient::apply(in[0])}; }, {leaf({2, 2})});
+  expect_traced_like_eager(
       [](const Tensors& in) -> Tensors { return {HalveGradient::apply(in[0]) * in[0]}; },
       {leaf({2, 2})});
 }
 
-// The output of such a function is a view of its argument; here it only shares its memory.
-TEST(AotCustomFunctions, CustomViewsHaveTheBaseOfTheirArgument) {
-  expect_compiled_like_eager(
-      [](const Tensors& in) -> Tensors { return {HalveGradient::apply(in[0])}; }, {leaf({2, 2})},
-      {.write_to_outputs = false});
+TEST(AotCustomFunctions, TracedFunctionsMayRegisterHooks) {
+  expect_traced_like_eager(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor y = in[0] * in[1];
+        y.register_hook([](const at::Tensor& grad) { return grad * 2; });
+        return {y.sin() + y};
+      },
+      {leaf({4}), leaf({4})});
 }
 
 TEST(AotCustomFunctions, test_grad_inputs_alias_inputs) {
@@ -81,13 +145,13 @@ TEST(AotCustomFunctions, SeveralResultsRunEagerly) {
     return {ArgumentAsGradient::apply(in[0]), in[1] * in[0]};
   };
   auto compiled = compile(f);
-  for (size_t output = 0; output < 2; ++output) {
+  for (size_t call = 0; call < 4; ++call) {
     const Tensors eager = {leaf({4}), leaf({4})}, own = with_grad(eager);
-    f(eager)[output].sum().backward();
-    compiled(own)[output].sum().backward();
+    f(eager)[call % 2].sum().backward();
+    compiled(own)[call % 2].sum().backward();
     for (size_t i = 0; i < 2; ++i) EXPECT_EQ(tensor_difference(eager[i].grad(), own[i].grad()), "");
   }
-  EXPECT_EQ(compiled.stats().eager_calls, 2u);
+  expect_runs_eagerly(compiled, 2);
 }
 
 TEST(AotCustomFunctions, test_autograd_function_tangent_mutation) {
@@ -103,7 +167,7 @@ TEST(AotCustomFunctions, WritesToTheCallersTangents) {
     return {CopyTangents::apply(in[0], in[1])};
   };
   auto compiled = compile(f);
-  for (int call = 0; call < 3; ++call) {
+  for (int call = 0; call < 4; ++call) {
     const Tensors eager_in = {leaf({4}), leaf({4})}, own_in = with_grad(eager_in);
     const Tensors eager_tangents = {at::randn({4}), at::randn({4})};
     const Tensors own_tangents = {eager_tangents[0].clone(), eager_tangents[1].clone()};
@@ -114,16 +178,18 @@ TEST(AotCustomFunctions, WritesToTheCallersTangents) {
       EXPECT_EQ(tensor_difference(eager_tangents[i], own_tangents[i]), "") << "tangent " << i;
     }
   }
+  expect_runs_eagerly(compiled, 2);
 }
 
 TEST(AotCustomFunctions, test_register_hook_in_checkpoint_accumulated_grad) {
-  expect_compiled_like_eager(
+  // A hook that the function registers itself runs with the backward.
+  expect_like_eager_by_running_it(
       [](const Tensors& in) -> Tensors {
         const at::Tensor y = in[0] * in[1];
         y.register_hook([](const at::Tensor& grad) { return grad * 2; });
         return {y.sin() + y};
       },
-      {leaf({4}), leaf({4})});
+      {leaf({4}), leaf({4})}, "register_hook: the function registers a hook");
 }
 
 }  // namespace

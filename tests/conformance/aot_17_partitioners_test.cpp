@@ -68,12 +68,13 @@ TEST(AotPartitioners, test_custom_partitioner_fn) {
     }
     return partition_default(tagged);
   };
-  auto compiled = compile([](const at::Tensor& x) { return x.cos().cos(); },
-                          {.fullgraph = true, .partitioner = partitioner, .confirm = 0});
+  auto compiled = compiled_by_call([](const at::Tensor& x) { return x.cos().cos(); },
+                                   {.fullgraph = true, .partitioner = partitioner}, leaf({3}));
   const at::Tensor x = leaf({3}), y = x.detach().clone().set_requires_grad(true);
   compiled(x).sum().backward();
   y.cos().cos().sum().backward();
   EXPECT_EQ(tensor_difference(y.grad(), x.grad()), "");
+  expect_hits(compiled);
   EXPECT_EQ(calls, 1);
   // Only the argument is saved, which the caller has anyway.
   EXPECT_EQ(output_slots(program(compiled, "partition.forward")), "Output 0");
@@ -86,7 +87,7 @@ TEST(AotPartitioners, test_default_partitioner_output_tensor_shape_tensor) {
         const at::Tensor x = at::cat({a.expand(b.sizes()), c});
         return std::make_tuple(x, x.sizes().vec(), d, x * d.sum());
       },
-      {.fullgraph = true});
+      {.fullgraph = true, .confirm = 0});
   for (int call = 0; call < 3; ++call) {
     const Tensors in = {leaf({1, 4}), leaf({3, 4}), leaf({2, 4}), leaf({5})};
     const auto [x, sizes, d, product] = compiled(in[0], in[1], in[2], in[3]);
@@ -98,24 +99,26 @@ TEST(AotPartitioners, test_default_partitioner_output_tensor_shape_tensor) {
     product.sum().backward();
     EXPECT_TRUE(in[0].grad().defined() && !in[1].grad().defined() && in[3].grad().defined());
   }
+  expect_hits(compiled);
 }
 
 TEST(AotPartitioners, test_contiguous) {
-  auto compiled = compile(
+  auto compiled = compiled_by_call(
       [](const at::Tensor& x) {
         return x.view({2, 3}).t();
       },
-      {.fullgraph = true});
+      {.fullgraph = true}, leaf({6}));
   const at::Tensor x = leaf({6});
   const at::Tensor tangent = at::randn({2, 3}).t();
   const at::Tensor gradient = torch::autograd::grad({compiled(x)}, {x}, {tangent})[0];
   EXPECT_TRUE(at::equal(gradient, tangent.t().reshape({6})));
+  expect_hits(compiled);
 }
 
 /// Five calls with both partitioners, as users of memory-efficient fusion make them.
 void expect_fused_like_eager(const aot::FlatFunction& f, const Tensors& inputs) {
   for (const Partitioner partitioner : {Partitioner::Default, Partitioner::MinCut}) {
-    auto compiled = compile(f, {.fullgraph = true, .partitioner = partitioner});
+    auto compiled = compile(f, {.fullgraph = true, .partitioner = partitioner, .confirm = 0});
     for (int call = 0; call < 5; ++call) {
       const Tensors eager_in = with_grad(inputs), own_in = with_grad(inputs);
       const at::Tensor expected = f(eager_in)[0], actual = compiled(own_in)[0];
@@ -126,6 +129,7 @@ void expect_fused_like_eager(const aot::FlatFunction& f, const Tensors& inputs) 
       for (size_t i = 0; i < inputs.size(); ++i)
         EXPECT_EQ(tensor_difference(eager_in[i].grad(), own_in[i].grad()), "") << "input " << i;
     }
+    expect_hits(compiled);
   }
 }
 

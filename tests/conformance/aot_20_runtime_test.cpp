@@ -68,11 +68,13 @@ TEST(AotRuntime, test_backward_prologue_deterministic_check_when_false) {
   // Upstream refuses; here a change of the setting is a change of program.
   auto compiled =
       compile([](const at::Tensor& x) { return x.sin(); }, {.fullgraph = true, .confirm = 0});
-  compiled(leaf({3}));
-  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
-  compiled(leaf({3}));
+  for (const bool deterministic : {false, true, false, true}) {
+    at::globalContext().setDeterministicAlgorithms(deterministic, /*warn_only=*/false);
+    const at::Tensor x = leaf({3});
+    EXPECT_TRUE(at::equal(compiled(x), x.sin()));
+  }
   at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/false);
-  EXPECT_EQ(compiled.stats().traces, 2u);
+  expect_hits(compiled, 2);
 }
 
 TEST(AotRuntime, test_backward_prologue_correctness_multi_output) {
@@ -93,9 +95,11 @@ TEST(AotRuntime, test_compiled_forward_correctness) {
 
 TEST(AotRuntime, test_compiled_backward_elides_vc_check) {
   // What a caller could have written to since is checked, as in eager.
-  auto compiled = compile([](const at::Tensor& x) { return x * x; }, {.fullgraph = true});
+  auto compiled =
+      compiled_by_call([](const at::Tensor& x) { return x * x; }, {.fullgraph = true}, leaf({4}));
   const at::Tensor x = leaf({4});
   const at::Tensor out = compiled(x);
+  expect_hits(compiled);
   {
     at::NoGradGuard no_grad;
     x.mul_(2);
@@ -109,9 +113,11 @@ TEST(AotRuntime, test_compiled_backward_vc_check_codegen) {
     return {StashedOutput::apply(in[0])};
   };
   expect_compiled_like_eager(f, {leaf({4})});
+  auto compiled = compiled_once(f, {leaf({4})});
   const at::Tensor x = leaf({4});
-  compile(f, {.fullgraph = true})(Tensors{x})[0].sum().backward();
+  compiled(Tensors{x})[0].sum().backward();
   EXPECT_TRUE(at::equal(x.grad(), 2 * x.detach()));
+  expect_hits(compiled);
 }
 
 TEST(AotRuntime, test_compiled_backward_correctness) {
@@ -121,28 +127,33 @@ TEST(AotRuntime, test_compiled_backward_correctness) {
 
 TEST(AotRuntime, test_compiled_backward_multiple_outputs) {
   const at::Tensor x = leaf({4});
-  auto compiled = compile([](const at::Tensor& x) { return std::make_tuple(x * 2, x + 1, x * x); },
-                          {.fullgraph = true});
+  auto compiled =
+      compiled_by_call([](const at::Tensor& x) { return std::make_tuple(x * 2, x + 1, x * x); },
+                       {.fullgraph = true}, leaf({4}));
   const auto [a, b, c] = compiled(x);
   (a + b + c).sum().backward();
   EXPECT_TRUE(at::allclose(x.grad(), 3 + 2 * x.detach()));
+  expect_hits(compiled);
 }
 
 TEST(AotRuntime, test_backward_epilogue_correctness_multi_output) {
   const at::Tensor x = leaf({4});
-  auto compiled = compile([](const at::Tensor& x) { return std::make_tuple(x * 2, x * 3); },
-                          {.fullgraph = true});
+  auto compiled =
+      compiled_by_call([](const at::Tensor& x) { return std::make_tuple(x * 2, x * 3); },
+                       {.fullgraph = true}, leaf({4}));
   const auto [a, b] = compiled(x);
   (a.sum() + b.sum()).backward();
   EXPECT_TRUE(at::equal(x.grad(), at::full({4}, 5.)));
+  expect_hits(compiled);
 }
 
 TEST(AotRuntime, test_output_arity_validation_baked) {
   register_backend("conformance.short", [](const Graph&, const std::vector<TensorMeta>&) {
     return [](Tensors&&) { return Tensors{}; };
   });
-  auto compiled = compile([](const at::Tensor& x) { return x.sin(); },
-                          {.backend = "conformance.short", .fullgraph = true});
+  auto compiled =
+      compiled_by_call([](const at::Tensor& x) { return x.sin(); },
+                       {.backend = "conformance.short", .fullgraph = true}, at::randn({3}));
   const std::string error = error_of([&] { compiled(at::randn({3})); });
   EXPECT_NE(error.find("output"), std::string::npos) << error;
 }

@@ -6,7 +6,8 @@ namespace {
 using torch::autograd::grad;
 
 TEST(AotDoubleBackward, test_compiled_backward_double_backward) {
-  auto compiled = compile([](const at::Tensor& x) { return x * x; }, {.fullgraph = true});
+  auto compiled =
+      compile([](const at::Tensor& x) { return x * x; }, {.fullgraph = true, .confirm = 0});
   for (int call = 0; call < 3; ++call) {
     const at::Tensor x = leaf({3});
     const at::Tensor first = grad({compiled(x).sum()}, {x}, {}, true, /*create_graph=*/true)[0];
@@ -16,6 +17,7 @@ TEST(AotDoubleBackward, test_compiled_backward_double_backward) {
     // Upstream stops here; eager does not.
     EXPECT_TRUE(at::equal(grad({first.sum()}, {x})[0], at::full({3}, 2.)));
   }
+  expect_hits(compiled);
 }
 
 /// The gradient of a penalty on the gradient.
@@ -38,9 +40,9 @@ TEST(AotDoubleBackward, test_double_backward_with_compile) {
     EXPECT_EQ(tensor_difference(expected.detach(), actual.detach()), "") << where;
   };
 
-  auto all_inside = compile(second_inside, {.fullgraph = true});
-  auto half_inside = compile(first_inside, {.fullgraph = true});
-  auto all_outside = compile(f, {.fullgraph = true});
+  auto all_inside = compile(second_inside, {.fullgraph = true, .confirm = 0});
+  auto half_inside = compile(first_inside, {.fullgraph = true, .confirm = 0});
+  auto all_outside = compile(f, {.fullgraph = true, .confirm = 0});
   for (int call = 0; call < 3; ++call) {
     expect_equal(all_inside(x, w), "all inside");
     expect_equal(grad({penalty(half_inside(x, w))}, {w})[0], "second outside");
@@ -49,6 +51,8 @@ TEST(AotDoubleBackward, test_double_backward_with_compile) {
     expect_equal(grad({penalty(first)}, {w})[0], "all outside");
     EXPECT_FALSE(grad({all_outside(x, w).sum()}, {x})[0].requires_grad());
   }
+  expect_hits(all_inside);
+  expect_hits(half_inside);
 
   // With tangents that require grad themselves.
   const at::Tensor tangent = leaf({4});
@@ -57,8 +61,10 @@ TEST(AotDoubleBackward, test_double_backward_with_compile) {
     return grad({penalty(first)}, {tangent})[0];
   };
   EXPECT_EQ(tensor_difference(of_tangent(f), of_tangent(all_outside)), "");
+  expect_hits(all_outside);
 
-  auto refusing = compile(f, {.fullgraph = true, .double_backward = false});
+  auto refusing =
+      compiled_by_call(f, {.fullgraph = true, .double_backward = false}, leaf({4}), leaf({4}));
   const at::Tensor out = refusing(x, w).sum();
   const std::string error = error_of([&] {
     const at::Tensor first = grad({out}, {x}, {}, true, true)[0];

@@ -14,7 +14,8 @@ TEST(AotLazyBackward, test_aot_stage2_keeps_aot_config_immutable_for_lazy_backwa
     return [interpreter](Tensors&& args) { return (*interpreter)(std::move(args)); };
   });
   const auto f = [](const at::Tensor& x) { return (x * x).sin(); };
-  auto compiled = compile(f, {.backend = "conformance.counted", .fullgraph = true, .confirm = 0});
+  auto compiled =
+      compiled_by_call(f, {.backend = "conformance.counted", .fullgraph = true}, leaf({4}));
   const at::Tensor x = leaf({4}), y = x.detach().clone().set_requires_grad(true);
   const at::Tensor out = compiled(x);
   EXPECT_EQ(compilations, 1) << "the forward";
@@ -24,12 +25,14 @@ TEST(AotLazyBackward, test_aot_stage2_keeps_aot_config_immutable_for_lazy_backwa
   EXPECT_EQ(compilations, 2);
   for (int i = 0; i < 2; ++i) f(y).sum().backward();
   EXPECT_EQ(tensor_difference(x.grad(), y.grad()), "");
+  expect_hits(compiled);
 
-  auto eager = compile(
-      f,
-      {.backend = "conformance.counted", .fullgraph = true, .confirm = 0, .lazy_backward = false});
-  eager(x);
+  auto eager = compiled_by_call(
+      f, {.backend = "conformance.counted", .fullgraph = true, .lazy_backward = false}, leaf({4}));
   EXPECT_EQ(compilations, 4) << "both at once";
+  eager(x).backward(at::ones({4}));
+  EXPECT_EQ(compilations, 4);
+  expect_hits(eager);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "ahead/ahead.h"
 #include "support/compiled_check.h"
+#include "support/hits.h"
 #include "support/like_eager.h"
 
 /// What the ports of upstream's tests share. Each port has upstream's name; the suite names the
@@ -43,7 +44,8 @@ Graph program(const Compiled<F>& compiled, const std::string& stage) {
 
 /// Compiles a function over a flat list and calls it once, so that its programs are there.
 Compiled<aot::FlatFunction> compiled_once(const aot::FlatFunction& function, const Tensors& inputs,
-                                          Options options = {.fullgraph = true});
+                                          Options options = {.fullgraph = true,
+                                                             .confirm = Confirm::Never});
 
 /// The message of the exception that an action throws; empty if it throws none.
 template <class Action>

@@ -4,6 +4,7 @@
 #include "ahead/compile.h"
 #include "ahead/compiled_autograd.h"
 #include "support/engine_check.h"
+#include "support/hits.h"
 
 namespace ahead::conformance {
 namespace {
@@ -51,7 +52,7 @@ TEST(CaScopes, test_compile_api_disable) {
 
 TEST(CaScopes, test_optimize_assert) {
   compiled_autograd::reset();
-  auto model = compile([](const at::Tensor& x) { return (x * x).sum(); });
+  auto model = compiled_by_call([](const at::Tensor& x) { return (x * x).sum(); }, {}, leaf({4}));
   const at::Tensor x = leaf({4});
   at::Tensor loss;
   {
@@ -61,12 +62,14 @@ TEST(CaScopes, test_optimize_assert) {
   loss.backward();
   EXPECT_TRUE(at::equal(x.grad(), 2 * x.detach()));
   EXPECT_EQ(stats().captures, 0u);
+  expect_hits(model);
 }
 
 struct CompilesInBackward : Function<CompilesInBackward> {
   static at::Tensor forward(AutogradContext*, const at::Tensor& x) { return x * 2; }
   static variable_list backward(AutogradContext*, const variable_list& grads) {
-    auto twice = compile([](const at::Tensor& g) { return g + g; });
+    auto twice = compile([](const at::Tensor& g) { return g + g; }, {.confirm = 0});
+    twice(grads[0]);
     return {twice(grads[0])};
   }
 };
@@ -105,10 +108,12 @@ TEST(CaScopes, test_no_nested_compiled_autograd) {
 TEST(CaScopes, test_multiple_torch_compile) {
   const auto captures = [](bool enabled) {
     compiled_autograd::reset();
-    auto model = compile([](const at::Tensor& x) { return (x.sin() * x).sum(); });
+    auto model =
+        compiled_by_call([](const at::Tensor& x) { return (x.sin() * x).sum(); }, {}, leaf({4}));
     std::optional<Enable> on;
     if (enabled) on.emplace();
     model(leaf({4})).backward();
+    expect_hits(model);
     return stats().captures;
   };
   EXPECT_EQ(captures(false), 0u);
@@ -131,7 +136,8 @@ TEST(CaScopes, test_torch_compile_only_backward_call) {
 TEST(CaScopes, test_torch_compile) {
   const auto steps = [] {
     torch::nn::Sequential net = small_net();
-    auto model = compile([&net](const at::Tensor& x) { return net->forward(x).sum(); });
+    auto model = compiled_by_call([&net](const at::Tensor& x) { return net->forward(x).sum(); }, {},
+                                  torch::zeros({2, 4}));
     const at::Tensor x = torch::randn({2, 4});
     Tensors all;
     for (int i = 0; i < 3; ++i) {
@@ -139,6 +145,7 @@ TEST(CaScopes, test_torch_compile) {
       for (const at::Tensor& grad : grads_of(*net)) all.push_back(grad.clone());
       net->zero_grad();
     }
+    expect_hits(model);
     return all;
   };
   // Each round compiles a function of its own, which the key tells apart.

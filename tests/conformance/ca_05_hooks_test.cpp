@@ -9,6 +9,7 @@
 #include "base/libtorch.h"
 #include "support/autograd_hooks.h"
 #include "support/engine_check.h"
+#include "support/hits.h"
 
 namespace ahead::conformance {
 namespace {
@@ -364,7 +365,7 @@ TEST(CaCompileHooks, test_intermediary_hooks) {
 }
 
 TEST(CaCompileHooks, test_intermediary_hooks_same_on_aot_eager) {
-  auto tail = compile([](const at::Tensor& y) { return (y.sin() * y).sum(); });
+  auto tail = compile([](const at::Tensor& y) { return (y.sin() * y).sum(); }, {.confirm = 0});
   const auto program = [&] {
     const at::Tensor x = leaf({4});
     const at::Tensor y = x * 2;
@@ -376,6 +377,7 @@ TEST(CaCompileHooks, test_intermediary_hooks_same_on_aot_eager) {
   };
   program();
   expect_as_eager(program);
+  expect_hits(tail);
 }
 
 TEST(CaCompileHooks, test_intermediary_hooks_same_on_inductor) {
@@ -388,8 +390,8 @@ TEST(CaCompileHooks, test_intermediary_hooks_same_on_inductor) {
       return (*run)(std::move(args));
     };
   });
-  auto tail =
-      compile([](const at::Tensor& y) { return (y.sin() * y).sum(); }, {.backend = backend});
+  auto tail = compile([](const at::Tensor& y) { return (y.sin() * y).sum(); },
+                      {.backend = backend, .confirm = 0});
   const auto program = [&](const std::function<at::Tensor(const at::Tensor&)>& f) {
     const at::Tensor x = leaf({4});
     const at::Tensor y = x.exp();
@@ -401,18 +403,37 @@ TEST(CaCompileHooks, test_intermediary_hooks_same_on_inductor) {
   };
   const auto with_compiled = [&] { return program([&](const at::Tensor& y) { return tail(y); }); };
   with_compiled();
+  EXPECT_EQ(calls, 0) << "that was the function itself";
+  with_compiled();
   const auto counted = expect_as_eager(with_compiled, 3, {.backend = backend});
   EXPECT_EQ(counted.captures, 1u);
   // Two of the function before; then its forward, and each time one graph before the hooks.
   EXPECT_EQ(calls, 2 + 2 + 3 * 2);
+  expect_hits(tail);
   torch::manual_seed(123);
   const Tensors eager = program([](const at::Tensor& y) { return (y.sin() * y).sum(); });
   torch::manual_seed(123);
   EXPECT_TRUE(at::equal(with_compiled()[0], eager[0]));
 }
 
+TEST(CaCompileHooks, HooksThatTheCallerRegistersAreNotTheFunctions) {
+  auto tail = compile([](const at::Tensor& y) { return (y.sin() * y).sum(); }, {.fullgraph = true});
+  for (int call = 0; call < 7; ++call) {
+    const at::Tensor x = leaf({4}), y = x.exp();
+    y.register_hook([](const at::Tensor& grad) { return grad * 2; });
+    tail(y).backward();
+    const at::Tensor own = x.detach().clone().requires_grad_();
+    const at::Tensor z = own.exp();
+    z.register_hook([](const at::Tensor& grad) { return grad * 2; });
+    (z.sin() * z).sum().backward();
+    EXPECT_TRUE(at::equal(x.grad(), own.grad()));
+  }
+  EXPECT_EQ(tail.stats().observed_calls, 3u) << "calls 1, 2 and 4";
+  EXPECT_EQ(tail.stats().cache_hits, 4u);
+}
+
 TEST(CaCompileHooks, test_input_hooks_same) {
-  auto f = compile([](const at::Tensor& x) { return (x.sin() * x).sum(); });
+  auto f = compile([](const at::Tensor& x) { return (x.sin() * x).sum(); }, {.confirm = 0});
   const auto program = [&] {
     const at::Tensor x = leaf({4});
     x.register_hook([](const at::Tensor& grad) { return grad * 2; });
@@ -421,6 +442,7 @@ TEST(CaCompileHooks, test_input_hooks_same) {
   };
   program();
   expect_as_eager(program);
+  expect_hits(f);
 }
 
 TEST(CaCompileHooks, test_complex_state_mutation_in_intermediary_hooks_same_on_inductor) {
@@ -456,7 +478,7 @@ TEST(CaCompileHooks, test_hook_with_closure) {
 }
 
 TEST(CaCompileHooks, test_intermediate_hook_with_closure_aot) {
-  auto tail = compile([](const at::Tensor& y) { return (y.sin() * y).sum(); });
+  auto tail = compile([](const at::Tensor& y) { return (y.sin() * y).sum(); }, {.confirm = 0});
   const auto program = [&] {
     Tensors all;
     for (double value : {2.0, 3.0}) {
@@ -470,6 +492,7 @@ TEST(CaCompileHooks, test_intermediate_hook_with_closure_aot) {
   };
   program();
   EXPECT_EQ(expect_as_eager(program).captures, 1u);
+  expect_hits(tail);
 }
 
 TEST(CaCompileHooks, test_no_recompile_on_hook_identity_change) {

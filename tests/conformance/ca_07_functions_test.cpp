@@ -5,6 +5,7 @@
 #include "ahead/compiled_autograd.h"
 #include "conformance/ca_functions.h"
 #include "support/engine_check.h"
+#include "support/hits.h"
 
 namespace ahead::conformance {
 namespace {
@@ -199,7 +200,7 @@ struct DrawsForNothing : Function<DrawsForNothing> {
 
 TEST(CaBasic, test_dont_dce_side_effects) {
   const auto f = [](const at::Tensor& x) { return DrawsForNothing::apply(x).sin(); };
-  auto compiled = compile(f, {.fullgraph = true});
+  auto compiled = compile(f, {.fullgraph = true, .confirm = 0});
   const auto program = [](auto& forward) {
     const at::Tensor x = leaf({10});
     forward(x).sum().backward();
@@ -216,10 +217,11 @@ TEST(CaBasic, test_dont_dce_side_effects) {
   const Tensors eager = program(f);
   torch::manual_seed(0);
   EXPECT_TRUE(at::equal(with_compiled()[1], eager[1]));
+  expect_hits(compiled);
 }
 
 TEST(CaAot, test_logs_aot_bwd_reuse) {
-  auto f = compile([](const at::Tensor& x) { return x.sin().cos(); });
+  auto f = compile([](const at::Tensor& x) { return x.sin().cos(); }, {.confirm = 0});
   const auto program = [&] {
     const at::Tensor x = leaf({4}), y = leaf({4}), z = leaf({4});
     (f(x) + f(y) + f(z)).sum().backward();
@@ -229,6 +231,7 @@ TEST(CaAot, test_logs_aot_bwd_reuse) {
   const auto counted = expect_as_eager(program);
   EXPECT_EQ(counted.captures, 1u);
   EXPECT_EQ(counted.compiles, 1u);
+  expect_hits(f);
 }
 
 TEST(CaAot, test_higher_order_gradients) {
@@ -244,12 +247,14 @@ TEST(CaAot, test_higher_order_gradients) {
     return all;
   };
   expect_as_eager([&] { return orders([](const at::Tensor& x) { return x.pow(3); }, 4); });
-  auto cubed = compile([](const at::Tensor& x) { return x * x * x; });
+  auto cubed = compiled_by_call([](const at::Tensor& x) { return x * x * x; }, {},
+                                torch::tensor(3.0).requires_grad_());
   compiled_autograd::Enable on;
   const Tensors all = orders([&](const at::Tensor& x) { return cubed(x); }, 3);
   for (size_t i = 0; i < all.size(); ++i) {
     EXPECT_EQ(all[i].item<float>(), std::vector<float>({12, 12, 6})[i]);
   }
+  expect_hits(cubed);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "ahead/compiled_autograd.h"
 #include "base/libtorch.h"
 #include "support/engine_check.h"
+#include "support/hits.h"
 
 namespace ahead {
 namespace {
@@ -230,24 +231,28 @@ TEST(EngineFunctions, SavedTensorHooksRunAtTheirPlace) {
 
 TEST(EngineFunctions, AheadsOwnNodesAreInlined) {
   auto model = ahead::compile(
-      [](const at::Tensor& x, const at::Tensor& w) { return (x.mm(w).tanh() * w.sum()).sin(); });
+      [](const at::Tensor& x, const at::Tensor& w) { return (x.mm(w).tanh() * w.sum()).sin(); },
+      {.confirm = 0});
   const auto program = [&] {
     const at::Tensor x = leaf({3, 3}), w = leaf({3, 3});
     (model(x.exp(), w) * x).sum().backward();
     return std::vector<at::Tensor>{x.grad(), w.grad()};
   };
   program();
-  program();
   const auto stats = expect_as_eager(program);
   EXPECT_EQ(stats.captures, 1u);
   EXPECT_EQ(stats.compiles, 1u);
   EXPECT_EQ(compiled_autograd::reasons().size(), 1u);
+  expect_hits(model);
 }
 
 TEST(EngineFunctions, NumbersInAheadsOwnNodesStayNumbers) {
-  auto model = ahead::compile([](const at::Tensor& x) {
-    return (x * 3 + 0.1).sin() / 7 - (x.to(at::kDouble) * 1e300).to(at::kFloat).clamp(-1, 1) * 1e39;
-  });
+  auto model = ahead::compile(
+      [](const at::Tensor& x) {
+        return (x * 3 + 0.1).sin() / 7 -
+               (x.to(at::kDouble) * 1e300).to(at::kFloat).clamp(-1, 1) * 1e39;
+      },
+      {.confirm = 0});
   const auto program = [&] {
     const at::Tensor x = leaf({4});
     model(x.exp()).sum().backward();
@@ -258,10 +263,11 @@ TEST(EngineFunctions, NumbersInAheadsOwnNodesStayNumbers) {
   EXPECT_EQ(stats.captures, 1u);
   EXPECT_EQ(stats.compiles, 1u);
   EXPECT_EQ(compiled_autograd::reasons().size(), 1u) << compiled_autograd::reasons().back();
+  expect_hits(model);
 }
 
 TEST(EngineFunctions, AheadsOwnNodesTwiceThrowAsEager) {
-  auto model = ahead::compile([](const at::Tensor& x) { return x.exp().sin(); });
+  auto model = compiled_by_call([](const at::Tensor& x) { return x.exp().sin(); }, {}, leaf({3}));
   expect_error_as_eager([&] {
     const at::Tensor x = leaf({3});
     const at::Tensor loss = model(x).sum();
@@ -269,12 +275,14 @@ TEST(EngineFunctions, AheadsOwnNodesTwiceThrowAsEager) {
     loss.backward();
     return std::vector<at::Tensor>{};
   });
+  expect_hits(model);
 }
 
 TEST(EngineFunctions, GradientsOfSomeInputsOfAnOwnNode) {
-  auto model = ahead::compile([](const at::Tensor& x, const at::Tensor& w) {
-    return std::make_pair(x.mm(w), (x * 2).sin());
-  });
+  auto model =
+      ahead::compile([](const at::Tensor& x,
+                        const at::Tensor& w) { return std::make_pair(x.mm(w), (x * 2).sin()); },
+                     {.confirm = 0});
   const auto program = [&] {
     const at::Tensor x = leaf({3, 3}), w = leaf({3, 3});
     const auto [a, b] = model(x, w);
@@ -283,8 +291,8 @@ TEST(EngineFunctions, GradientsOfSomeInputsOfAnOwnNode) {
     return std::vector<at::Tensor>{grads[0], x.grad(), w.grad()};
   };
   program();
-  program();
   expect_as_eager(program);
+  expect_hits(model);
 }
 
 /// A custom function, so that the derivative of an own node has a node of its own kind.
@@ -301,7 +309,8 @@ struct OwnCube : torch::autograd::Function<OwnCube> {
 };
 
 TEST(EngineFunctions, SecondDerivativesThroughAnOwnNode) {
-  auto model = ahead::compile([](const at::Tensor& x) { return OwnCube::apply(x.sin()); });
+  auto model =
+      ahead::compile([](const at::Tensor& x) { return OwnCube::apply(x.sin()); }, {.confirm = 0});
   const auto program = [&] {
     const at::Tensor x = leaf({3});
     const at::Tensor slope =
@@ -310,8 +319,8 @@ TEST(EngineFunctions, SecondDerivativesThroughAnOwnNode) {
     return std::vector<at::Tensor>{slope.detach(), x.grad()};
   };
   program();
-  program();
   expect_as_eager(program);
+  expect_hits(model);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "ahead/errors.h"
 #include "support/autograd_hooks.h"
 #include "support/engine_check.h"
+#include "support/hits.h"
 
 namespace ahead {
 namespace {
@@ -154,7 +155,7 @@ TEST(EngineReentrancy, ResetInsideAHookIsRefused) {
 }
 
 TEST(EngineReentrancy, HookCallsACompiledFunctionAndItsBackward) {
-  auto square = ahead::compile([](const at::Tensor& v) { return (v * v).sin(); });
+  auto square = ahead::compile([](const at::Tensor& v) { return (v * v).sin(); }, {.confirm = 0});
   const auto program = [&square] {
     const at::Tensor x = leaf({3});
     const at::Tensor h = x.exp();
@@ -169,24 +170,31 @@ TEST(EngineReentrancy, HookCallsACompiledFunctionAndItsBackward) {
   };
   program();
   EXPECT_EQ(expect_as_eager(program).captures, 1u);
+  expect_hits(square);
 }
 
 TEST(EngineReentrancy, FirstCallOfACompiledFunctionIsInAHook) {
   const auto stats = expect_as_eager([] {
-    auto square = ahead::compile([](const at::Tensor& v) { return (v * v).sin(); });
+    auto square = ahead::compile([](const at::Tensor& v) { return (v * v).sin(); }, {.confirm = 0});
     const at::Tensor x = leaf({3});
     const at::Tensor h = x.exp();
-    h.register_hook([&square](const at::Tensor& grad) { return grad + square(grad); });
+    h.register_hook([&square](const at::Tensor& grad) {
+      square(grad.clone());
+      return grad + square(grad);
+    });
     (h * h).sum().backward();
+    expect_hits(square);
     return Tensors{x.grad()};
   });
   EXPECT_EQ(stats.captures, 1u);
 }
 
 TEST(EngineReentrancy, BackwardInsideACompiledFunctionIsPartOfIt) {
-  auto f = ahead::compile([](const at::Tensor& x) {
-    return torch::autograd::grad({x.pow(3).sum()}, {x}, {}, true, /*create_graph=*/true)[0];
-  });
+  auto f = ahead::compile(
+      [](const at::Tensor& x) {
+        return torch::autograd::grad({x.pow(3).sum()}, {x}, {}, true, /*create_graph=*/true)[0];
+      },
+      {.confirm = 0});
   const auto program = [&f] {
     const at::Tensor x = leaf({3});
     f(x).sin().sum().backward();
@@ -196,20 +204,22 @@ TEST(EngineReentrancy, BackwardInsideACompiledFunctionIsPartOfIt) {
   const auto stats = expect_as_eager(program);
   EXPECT_EQ(stats.captures, 1u);
   EXPECT_EQ(stats.eager_fallbacks, 0u);
+  expect_hits(f);
 }
 
 TEST(EngineReentrancy, CompiledOnlyInTheMiddle) {
-  auto middle = ahead::compile([](const at::Tensor& x, const at::Tensor& w) { return x.mm(w); });
+  auto middle = ahead::compile([](const at::Tensor& x, const at::Tensor& w) { return x.mm(w); },
+                               {.confirm = 0});
   const auto program = [&middle] {
     const at::Tensor x = leaf({3, 3}), w = leaf({3, 3});
     middle(middle(x.exp(), w).relu(), w).tanh().sum().backward();
     return Tensors{x.grad(), w.grad()};
   };
   program();
-  program();
   const auto stats = expect_as_eager(program);
   EXPECT_EQ(stats.captures, 1u);
   EXPECT_EQ(stats.compiles, 1u);
+  expect_hits(middle);
 }
 
 TEST(EngineReentrancy, CheckpointedRegionsRecompute) {

@@ -8,6 +8,7 @@
 #include "ahead/compile.h"
 #include "ahead/compiled_autograd.h"
 #include "support/engine_check.h"
+#include "support/hits.h"
 
 namespace ahead {
 namespace {
@@ -153,7 +154,8 @@ TEST(EngineThreads, SettingsOfAThreadStayItsOwn) {
 }
 
 TEST(EngineThreads, CompiledForwardsOnManyThreads) {
-  auto f = ahead::compile([](const at::Tensor& x, const at::Tensor& w) { return x.mm(w).tanh(); });
+  auto f = ahead::compile([](const at::Tensor& x, const at::Tensor& w) { return x.mm(w).tanh(); },
+                          {.confirm = 0});
   const at::Tensor x = torch::randn({4, 4}), w = torch::randn({4, 4});
   const auto gradient = [&] {
     const at::Tensor v = w.detach().requires_grad_();
@@ -168,6 +170,9 @@ TEST(EngineThreads, CompiledForwardsOnManyThreads) {
     for (int i = 0; i < 20; ++i) wrong += !at::equal(gradient(), expected);
   });
   EXPECT_EQ(wrong, 0);
+  // Without and with a history, x is of two kinds.
+  expect_hits(f, 2);
+  EXPECT_EQ(f.stats().cache_hits, 4u * 20 * 2);
 }
 
 TEST(EngineThreads, CacheIsForgottenWhileOthersRun) {

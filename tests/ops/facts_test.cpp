@@ -13,7 +13,8 @@ namespace ahead::ops {
 namespace {
 
 TORCH_LIBRARY(ahead_facts_test, library) {
-  library.def("pure(Tensor x) -> Tensor");
+  library.def("pure(Tensor x) -> Tensor", {at::Tag::pt2_compliant_tag});
+  library.def("unknown(Tensor x) -> Tensor");
   library.def("writes(Tensor(a!) x) -> ()");
   library.def("relu(Tensor x) -> Tensor");
 }
@@ -247,6 +248,7 @@ TEST(Facts, RandomnessCanBeOff) {
 
 TEST(Facts, CustomOperatorsHaveDerivedFactsOnly) {
   EXPECT_TRUE(facts_of("ahead_facts_test.pure").pure());
+  EXPECT_FALSE(facts_of("ahead_facts_test.unknown").pure()) << "nobody said what it does";
   EXPECT_FALSE(facts_of("ahead_facts_test.writes").pure());
   EXPECT_EQ(facts_of("ahead_facts_test.relu").op_class, OpClass::Opaque);
   EXPECT_EQ(facts_of("aten.relu").op_class, OpClass::Pointwise);

@@ -368,13 +368,14 @@ std::string check_compiled(const Sample& sample) {
         compile(sample.make_function(), {.fullgraph = traceable && !refused, .confirm = 0});
     const Fn call = [&](const Tensors& arguments) { return compiled(arguments); };
     if (refused) return check_compiled_refuses(sample, call);
-    for (const char* when : {"first call, ", "second call, "}) {
+    for (const char* when : {"observed call, ", "first hit, ", "second hit, "}) {
       const EagerRun eager = run_eager_with_gradients(sample);
       const std::string text = compare_runs(sample, eager, run_with_gradients(sample, call));
       if (!text.empty()) return when + text;
     }
-    const bool ran_eagerly = compiled.stats().eager_calls != 0;
-    return traceable && ran_eagerly ? "ran eagerly" : "";
+    const CompileStats stats = compiled.stats();
+    if (!traceable || (stats.observed_calls == 1 && stats.cache_hits == 2)) return "";
+    return "ran from graphs in " + std::to_string(stats.cache_hits) + " of three calls";
   });
 }
 

@@ -298,7 +298,7 @@ graph(%x: f32[8, 8] Primal 0 requires_grad, %w: f32[8, 8] Captured 0, %t: f32[8,
 }
 
 TORCH_LIBRARY(ahead_partition_test, m) {
-  m.def("half(Tensor x) -> Tensor");
+  m.def("half(Tensor x) -> Tensor", {at::Tag::pt2_compliant_tag});
 }
 TORCH_LIBRARY_IMPL(ahead_partition_test, CPU, m) {
   m.impl("half", [](const Tensor& x) { return x / 2; });

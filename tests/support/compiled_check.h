@@ -13,7 +13,7 @@ namespace ahead {
 
 /// How a function is compared with its compiled form.
 struct CompiledCheck {
-  Options options{.fullgraph = true, .debug_asserts = true};
+  Options options{.fullgraph = true, .confirm = Confirm::Never, .debug_asserts = true};
   /// Pass tensors that are not leaves: what in-place operators on inputs that require grad need.
   bool non_leaf_inputs = false;
   /// Afterwards write to every output, as far as eager allows it.

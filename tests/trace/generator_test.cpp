@@ -156,6 +156,7 @@ TEST(GeneratorWatch, NoticesAStateThatIsReturned) {
     const Tensors actual = compiled(Tensors{torch::ones({3})});
     for (size_t i = 0; i < eager.size(); ++i) EXPECT_TRUE(at::equal(eager[i], actual[i]));
   }
+  EXPECT_EQ(compiled.stats().cache_hits, 0u);
 }
 
 TEST(GeneratorWatch, LeavesGeneratorsAsTheyWere) {
@@ -233,9 +234,10 @@ TEST(GeneratorWatch, HandWrittenCheckpointsRunEagerly) {
     f(x).sum().backward();
     return x.grad() + torch::rand({20});
   };
-  for (int call = 0; call < 3; ++call)
+  for (int call = 0; call < 6; ++call)
     EXPECT_TRUE(at::equal(gradient(function), gradient(compiled)));
-  EXPECT_EQ(compiled.stats().eager_calls, 3u);
+  EXPECT_EQ(compiled.stats().cache_hits, 0u);
+  EXPECT_GE(compiled.stats().eager_calls, 3u);
 }
 
 }  // namespace

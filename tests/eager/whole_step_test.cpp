@@ -1,0 +1,260 @@
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "ahead/ahead.h"
+#include "eager/harness.h"
+
+/// Steps that are compiled whole: forward, backward and update.
+namespace ahead::test {
+namespace {
+
+torch::nn::Sequential make_net() {
+  return torch::nn::Sequential(torch::nn::Linear(5, 6), torch::nn::ReLU(), torch::nn::Linear(6, 2));
+}
+
+/// zero_grad, backward and step of an optimizer that `make` makes, in one compiled lambda.
+template <class Make>
+Outcome train(const Make& make) {
+  return like_eager([&](auto& wrap, Log& log) {
+    auto net = make_net();
+    auto optimizer = make(net->parameters());
+    auto step = wrap([&](const at::Tensor& x, const at::Tensor& y) {
+      optimizer.zero_grad();
+      const at::Tensor loss = torch::mse_loss(net->forward(x), y);
+      loss.backward();
+      optimizer.step();
+      return loss.detach();
+    });
+    const at::Tensor x = at::randn({24 * 3, 5}), y = at::randn({24 * 3, 2});
+    for (int64_t i = 0; i < 24; ++i) {
+      log("loss", step(x.narrow(0, 3 * i, 3), y.narrow(0, 3 * i, 3)));
+      log("net", *net);
+    }
+    step.explain(x.narrow(0, 0, 3), y.narrow(0, 0, 3));
+  });
+}
+
+using Parameters = std::vector<at::Tensor>;
+
+TEST(WholeStep, Sgd) {
+  expect_hits(train([](const Parameters& p) { return torch::optim::SGD(p, 0.1); }));
+}
+
+TEST(WholeStep, SgdWithMomentum) {
+  expect_hits(train([](const Parameters& p) {
+    return torch::optim::SGD(p, torch::optim::SGDOptions(0.05).momentum(0.9).weight_decay(0.01));
+  }));
+}
+
+TEST(WholeStep, SgdWithNesterov) {
+  expect_hits(train([](const Parameters& p) {
+    return torch::optim::SGD(p, torch::optim::SGDOptions(0.05).momentum(0.9).nesterov(true));
+  }));
+}
+
+TEST(WholeStep, RmsProp) {
+  expect_hits(train([](const Parameters& p) { return torch::optim::RMSprop(p, 0.01); }));
+}
+
+TEST(WholeStep, RmsPropCenteredWithMomentum) {
+  expect_hits(train([](const Parameters& p) {
+    return torch::optim::RMSprop(p,
+                                 torch::optim::RMSpropOptions(0.01).centered(true).momentum(0.5));
+  }));
+}
+
+TEST(WholeStep, Adagrad) {
+  expect_hits(train([](const Parameters& p) { return torch::optim::Adagrad(p, 0.05); }));
+}
+
+TEST(WholeStep, Adam) {
+  const Outcome outcome = train([](const Parameters& p) { return torch::optim::Adam(p, 0.01); });
+  expect_eager(outcome);
+  EXPECT_NE(outcome.explanation.find("ahead::optim"), std::string::npos) << outcome.explanation;
+}
+
+TEST(WholeStep, AdamW) {
+  const Outcome outcome = train([](const Parameters& p) { return torch::optim::AdamW(p, 0.01); });
+  expect_eager(outcome);
+  EXPECT_NE(outcome.explanation.find("ahead::optim"), std::string::npos) << outcome.explanation;
+}
+
+TEST(WholeStep, GradientsZeroedInPlace) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    auto net = make_net();
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    auto step = wrap([&](const at::Tensor& x) {
+      optimizer.zero_grad(/*set_to_none=*/false);
+      const at::Tensor loss = net->forward(x).pow(2).mean();
+      loss.backward();
+      optimizer.step();
+      return loss;
+    });
+    for (int call = 0; call < 24; ++call) {
+      log("loss", step(at::randn({3, 5})));
+      log("net", *net);
+    }
+  });
+  expect_hits(outcome);
+}
+
+/// The backward inside, all else outside; a step for so many calls, whose gradients are summed.
+Outcome train_outside(int calls_per_step) {
+  return like_eager([&](auto& wrap, Log& log) {
+    auto net = make_net();
+    torch::optim::Adam optimizer(net->parameters(), 0.01);
+    auto gradients = wrap([&](const at::Tensor& x) {
+      const at::Tensor loss = net->forward(x).abs().mean();
+      loss.backward();
+      return loss.detach();
+    });
+    for (int call = 0; call < 24; ++call) {
+      log("loss", gradients(at::randn({3, 5})));
+      log("net", *net);
+      if (call % calls_per_step != calls_per_step - 1) continue;
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    gradients.explain(at::randn({3, 5}));
+  });
+}
+
+TEST(WholeStep, OnlyTheBackwardInside) {
+  expect_hits(train_outside(1));
+}
+
+TEST(WholeStep, BackwardsOfTwoCallsAreSummed) {
+  expect_hits(train_outside(2));
+}
+
+TEST(WholeStep, BackwardsOfFourCallsAreSummed) {
+  expect_hits(train_outside(4));
+}
+
+TEST(WholeStep, UpdateWrittenByHand) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    const at::Tensor weight = leaf({5, 2}), bias = leaf({2});
+    auto step = wrap([&](const at::Tensor& x) {
+      const at::Tensor loss = torch::sigmoid(x.matmul(weight) + bias).sum();
+      loss.backward();
+      torch::NoGradGuard no_grad;
+      for (at::Tensor p : {weight, bias}) {
+        p -= 0.1 * p.grad();
+        p.grad().zero_();
+      }
+      return loss.detach();
+    });
+    for (int call = 0; call < 24; ++call) {
+      log("loss", step(at::randn({3, 5})));
+      log("parameters", {weight, bias});
+    }
+  });
+  expect_hits(outcome);
+}
+
+TEST(WholeStep, GradientsResetAndWrittenInside) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    const at::Tensor weight = leaf({5});
+    torch::optim::SGD optimizer({weight}, torch::optim::SGDOptions(0.1).momentum(0.5));
+    auto step = wrap([&](const at::Tensor& x) {
+      weight.mutable_grad().reset();
+      weight.mutable_grad() = x.sign() * weight.detach();
+      optimizer.step();
+      weight.mutable_grad() = at::Tensor();
+      return weight.detach().sum();
+    });
+    for (int call = 0; call < 24; ++call) {
+      log("sum", step(at::randn({5})));
+      log("weight", weight);
+    }
+  });
+  expect_hits(outcome);
+}
+
+TEST(WholeStep, GradientsByGradAndClippedByValue) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    auto net = make_net();
+    const std::vector<at::Tensor> parameters = net->parameters();
+    torch::optim::SGD optimizer(parameters, 0.1);
+    auto step = wrap([&](const at::Tensor& x) {
+      const at::Tensor loss = net->forward(x).pow(4).mean();
+      const auto gradients = torch::autograd::grad({loss}, parameters);
+      for (size_t i = 0; i < parameters.size(); ++i) parameters[i].mutable_grad() = gradients[i];
+      torch::nn::utils::clip_grad_value_(parameters, 0.01);
+      optimizer.step();
+      return loss.detach();
+    });
+    for (int call = 0; call < 24; ++call) {
+      log("loss", step(at::randn({3, 5})));
+      log("net", *net);
+    }
+  });
+  expect_hits(outcome);
+}
+
+/// LibTorch's clip_grad_norm_ returns a number that it reads.
+TEST(WholeStep, GradientsClippedByNorm) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    auto net = make_net();
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    auto step = wrap([&](const at::Tensor& x) {
+      optimizer.zero_grad();
+      const at::Tensor loss = net->forward(x).pow(2).mean();
+      loss.backward();
+      torch::nn::utils::clip_grad_norm_(net->parameters(), 0.05);
+      optimizer.step();
+      return loss.detach();
+    });
+    for (int call = 0; call < 24; ++call) {
+      log("loss", step(at::randn({3, 5})));
+      log("net", *net);
+    }
+  });
+  expect_settled(outcome);
+}
+
+TEST(WholeStep, TwoPlayers) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    auto critic = torch::nn::Linear(4, 1), generator = torch::nn::Linear(3, 4);
+    torch::optim::RMSprop of_critic(critic->parameters(), 0.01);
+    torch::optim::SGD of_generator(generator->parameters(), 0.01);
+    auto step = wrap([&](const at::Tensor& real) {
+      of_critic.zero_grad();
+      const at::Tensor made = generator->forward(torch::randn({6, 3}));
+      const at::Tensor distance =
+          critic->forward(made.detach()).mean() - critic->forward(real).mean();
+      distance.backward();
+      of_critic.step();
+      of_generator.zero_grad();
+      (-critic->forward(generator->forward(torch::randn({6, 3}))).mean()).backward();
+      of_generator.step();
+      return distance.detach();
+    });
+    for (int call = 0; call < 24; ++call) {
+      log("distance", step(at::randn({6, 4})));
+      log("critic", *critic);
+      log("generator", *generator);
+    }
+  });
+  expect_hits(outcome);
+}
+
+TEST(WholeStep, NothingIsReturned) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    auto net = make_net();
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    auto step = wrap([&](const at::Tensor& x) {
+      optimizer.zero_grad();
+      net->forward(x).pow(2).mean().backward();
+      optimizer.step();
+    });
+    for (int call = 0; call < 24; ++call) {
+      step(at::randn({3, 5}));
+      log("net", *net);
+    }
+  });
+  expect_hits(outcome);
+}
+
+}  // namespace
+}  // namespace ahead::test
