@@ -1,5 +1,5 @@
-// What a compiled function costs: each call, against eager; its guards; its compilation; its
-// memory.
+// What a compiled function costs: each call from a graph, against eager; a call that is observed;
+// its guards; its compilation; its memory.
 
 #include <ahead/ahead.h>
 #include <benchmark/benchmark.h>
@@ -37,16 +37,18 @@ __attribute__((noinline)) void operator delete(void* memory, std::size_t) noexce
 
 namespace {
 
-const ahead::Options kWhole{.fullgraph = true};
+/// The first call is observed and compiled; all others run from graphs.
+const ahead::Options kWhole{.fullgraph = true, .confirm = ahead::Confirm::Never};
+/// All calls are observed.
+const ahead::Options kWatched{.confirm = ahead::Confirm::EveryCall};
 
 using Step = std::function<void()>;
 
-/// Runs a step of each kind in turns. A step is so short that one sample has many.
-void compare(benchmark::State& state, Step eager, Step compiled) {
+/// Runs a step of each kind in turns. A step may be so short that one sample has many.
+void compare(benchmark::State& state, Step eager, Step compiled, int steps = 100) {
   at::set_num_threads(1);
-  constexpr int steps = 100;
-  auto many = [](Step& step) {
-    return [&step] {
+  auto many = [steps](Step& step) {
+    return [&step, steps] {
       for (int i = 0; i < steps; ++i) step();
     };
   };
@@ -62,7 +64,12 @@ void compare(benchmark::State& state, Step eager, Step compiled) {
   state.counters["ratio"] = models::median(pairs.ratios);
 }
 
-void tanh_of_a_product(benchmark::State& state) {
+/// Says that the calls were of the wanted kind: not one other than the first.
+void expect_calls(benchmark::State& state, const ahead::CompileStats& stats, uint64_t of_the_kind) {
+  if (of_the_kind + 1 < stats.calls) state.SkipWithError("calls were not what they should be");
+}
+
+void tanh_of_a_product(benchmark::State& state, const ahead::Options& options) {
   auto loss = [](const Tensor& x, const Tensor& w, const Tensor& b) {
     return torch::tanh(x.matmul(w) + b).sum();
   };
@@ -75,8 +82,11 @@ void tanh_of_a_product(benchmark::State& state) {
       f(x, w, b).backward();
     };
   };
-  auto compiled = ahead::compile(loss, kWhole);
+  auto compiled = ahead::compile(loss, options);
   compare(state, step(loss), step(compiled));
+  const ahead::CompileStats stats = compiled.stats();
+  const bool is_watched = options.confirm == ahead::Confirm::EveryCall;
+  expect_calls(state, stats, is_watched ? stats.observed_calls : stats.cache_hits);
 }
 
 void pointwise_chain(benchmark::State& state) {
@@ -94,6 +104,7 @@ void pointwise_chain(benchmark::State& state) {
   };
   auto compiled = ahead::compile(loss, kWhole);
   compare(state, step(loss), step(compiled));
+  expect_calls(state, compiled.stats(), compiled.stats().cache_hits);
 }
 
 void mutation_and_aliases(benchmark::State& state) {
@@ -106,25 +117,60 @@ void mutation_and_aliases(benchmark::State& state) {
   auto step = [&](auto& f) -> Step { return [&, x, y] { f(x, y); }; };
   auto compiled = ahead::compile(function, kWhole);
   compare(state, step(function), step(compiled));
+  expect_calls(state, compiled.stats(), compiled.stats().cache_hits);
 }
 
-/// The look-up of the program for a call with many tensors, whose guards all hold.
+/// A step of a training, from the loss to the gradients.
+template <class Loss>
+Step training_step(const models::Workload& workload, Loss& loss) {
+  return [&] {
+    for (const Tensor& parameter : workload.parameters) parameter.mutable_grad().reset();
+    loss(workload.inputs)[0].backward();
+  };
+}
+
+/// Steps of a model all of which are observed.
+void observed_gpt(benchmark::State& state) {
+  const models::Workload workload = models::gpt_workload();
+  auto loss = [&](const Tensors& in) { return workload.loss(in); };
+  auto compiled = ahead::compile(loss, kWatched);
+  compare(state, training_step(workload, loss), training_step(workload, compiled), /*steps=*/1);
+  expect_calls(state, compiled.stats(), compiled.stats().observed_calls);
+}
+
+/// The very first step of a model, in which it is compiled as well. Those of other functions have
+/// filled caches of the process before.
+void first_gpt(benchmark::State& state) {
+  const models::Workload workload = models::gpt_workload();
+  auto loss = [&](const Tensors& in) { return workload.loss(in); };
+  const Step first = [&] {
+    auto compiled = ahead::compile(loss, kWhole);
+    training_step(workload, compiled)();
+    if (compiled.stats().traces != 1) state.SkipWithError("the first call was not compiled");
+  };
+  compare(state, training_step(workload, loss), first, /*steps=*/1);
+}
+
+/// The look-up of what is known about a call with many tensors, whose guards all hold. What is
+/// known is that it runs eagerly, so that nothing else is done.
 void guards(benchmark::State& state) {
+  using ahead::detail::CompiledCore;
   ahead::FlatTree inputs;
   for (int64_t i = 0; i < state.range(0); ++i) inputs.leaves.push_back(torch::randn({4, 4}));
-  const ahead::aot::FlatFunction function = [](const Tensors& in) {
-    return Tensors{in.front() + in.back()};
-  };
-  const auto prototype = [] { return std::shared_ptr<const void>(); };
-  ahead::detail::CompiledCore core(kWhole);
-  for (int i = 0; i < 3; ++i) core.prepare(inputs, function, prototype);
-  const ahead::detail::CompiledCore::MakePrototype make_prototype = prototype;
+  CompiledCore core({.confirm = ahead::Confirm::Never});
+  {
+    const ahead::detail::Served first = core.serve(inputs, {});
+    const ahead::FlatTree outputs{{inputs.leaves.front() + inputs.leaves.back()}, {}};
+    core.finish(*first.observation,
+                {.outputs = outputs, .is_reference = false, .keeps_arguments = false},
+                [] { return std::shared_ptr<const void>(); });
+  }
   const int64_t before = allocations;
   std::vector<double> times;
   constexpr int looks = 1000;
   for (auto _ : state) {
     const auto look = [&] {
-      for (int i = 0; i < looks; ++i) core.prepare(inputs, function, make_prototype);
+      for (int i = 0; i < looks; ++i) core.serve(inputs, {});
     };
     times.push_back(models::milliseconds(look, models::thread_clock) / looks);
     state.SetIterationTime(times.back() * 1e-3 * looks);
@@ -132,10 +178,12 @@ void guards(benchmark::State& state) {
   state.counters["min_ms"] = *std::min_element(times.begin(), times.end());
   state.counters["allocations"] =
       static_cast<double>(allocations - before) / static_cast<double>(looks * times.size());
+  if (core.stats().eager_calls != looks * times.size()) state.SkipWithError("guards did not hold");
 }
 
-/// Trace, analysis, joint graph, passes, partition and plans of both halves: what the first call
-/// takes longer than the second. Sequences are short, since compiling does not depend on them.
+/// Recording, trace, analysis, joint graph, passes, partition and plans of both halves: what the
+/// first call takes longer than the second. Sequences are short, since compiling does not depend on
+/// them.
 void compile_gpt(benchmark::State& state) {
   at::set_num_threads(1);
   const models::Workload workload = models::gpt_workload({.context = 8});
@@ -175,9 +223,11 @@ void memory(benchmark::State& state) {
       state.counters["captured_mb"] = peak(workload.loss);
     }
     for (const double budget : {1.0, 0.5, 0.2}) {
-      auto compiled = ahead::compile([&](const Tensors& in) { return workload.loss(in); },
-                                     {.fullgraph = true, .memory_budget = budget});
+      ahead::Options options = kWhole;
+      options.memory_budget = budget;
+      auto compiled = ahead::compile([&](const Tensors& in) { return workload.loss(in); }, options);
       state.counters["budget_" + std::to_string(budget).substr(0, 3) + "_mb"] = peak(compiled);
+      if (compiled.stats().cache_hits != 2) state.SkipWithError("a step ran without graphs");
     }
   }
 }
@@ -185,12 +235,15 @@ void memory(benchmark::State& state) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto add = [](const char* name, void (*run)(benchmark::State&)) {
+  const auto add = [](const char* name, const std::function<void(benchmark::State&)>& run) {
     return benchmark::RegisterBenchmark(name, run)->UseManualTime()->Unit(benchmark::kMillisecond);
   };
-  add("call/tanh", tanh_of_a_product);
+  add("call/tanh", [](benchmark::State& state) { tanh_of_a_product(state, kWhole); });
   add("call/chain", pointwise_chain);
   add("call/mutation", mutation_and_aliases);
+  add("observed/tanh", [](benchmark::State& state) { tanh_of_a_product(state, kWatched); });
+  add("observed/gpt12", observed_gpt);
+  add("first/gpt12", first_gpt);
   add("guards", guards)->Arg(150);
   add("compile/gpt12", compile_gpt);
   add("memory/gpt6", memory)->Iterations(1);

@@ -1,4 +1,5 @@
 // Compiles a function: one line, a callable of the same type, and eager's numbers to the last bit.
+// The first calls run the function itself, watched; later ones run graphs of what it did.
 
 #include <ahead/ahead.h>
 
@@ -21,9 +22,22 @@ Smoothed smooth(const Tensor& x, const Tensor& weight, Tensor average, double ra
   return {(y - average).square().sum(), y - average};
 }
 
-/// Reads a number out of a tensor and decides by it: no graph can say that.
+/// Reads a truth value out of a tensor and decides by it: one program for each outcome.
 Tensor shorten(const Tensor& x) {
-  return x.norm().item<double>() > 1 ? x / x.norm() : x;
+  return (x.norm() > 1).item<bool>() ? x / x.norm() : x;
+}
+
+/// Reads a real number, which is another one in nearly every call: no graph can stand for that.
+Tensor normalise(const Tensor& x) {
+  return x / x.norm().item<double>();
+}
+
+void print(const ahead::CompileStats& stats) {
+  std::printf("       %llu calls: %llu observed, %llu from graphs, %llu eager\n",
+              static_cast<unsigned long long>(stats.calls),
+              static_cast<unsigned long long>(stats.observed_calls),
+              static_cast<unsigned long long>(stats.cache_hits),
+              static_cast<unsigned long long>(stats.eager_calls));
 }
 
 }  // namespace
@@ -36,37 +50,66 @@ int main() {
   Tensor weight = torch::randn({3, 2}).requires_grad_();
   Tensor eager_average = torch::zeros({2}), average = torch::zeros({2});
 
-  // The line that this lesson is about. Nothing is traced yet.
+  // The line that this lesson is about. Nothing is compiled yet.
   auto compiled = ahead::compile(smooth);
 
-  for (int call = 0; call < 4; ++call) {
+  // Calls 1 and 2 are observed: the function itself runs, as in eager, and Ahead writes down what
+  // it does. Both did the same, so a graph of that serves the next calls. Calls 4, 8, 16 and so on
+  // are observed again, to see that the function still does the same.
+  for (int call = 1; call <= 8; ++call) {
     Tensor x = torch::randn({4, 3});
+    const uint64_t before = compiled.stats().cache_hits;
     Smoothed expected = smooth(x, weight, eager_average, 0.1);
     Smoothed result = compiled(x, weight, average, 0.1);
     Tensor expected_gradient = torch::autograd::grad({expected.loss}, {weight})[0];
     Tensor gradient = torch::autograd::grad({result.loss}, {weight})[0];
+    const std::string how = compiled.stats().cache_hits > before ? "from a graph" : "observed";
     check(result.loss.equal(expected.loss) && result.residual.equal(expected.residual),
-          "call " + std::to_string(call) + ": results are eager's");
+          "call " + std::to_string(call) + ", " + how + ": results are eager's");
     check(gradient.equal(expected_gradient), "        gradients are eager's");
     check(average.equal(eager_average), "        so is what was written to the argument");
   }
-  // The second call is traced again, to see that the function does the same every time.
-  check(compiled.stats().traces == 2, "four calls took two traces");
+  print(compiled.stats());
+  check(compiled.stats().observed_calls == 4, "calls 1, 2, 4 and 8 were observed");
+  check(compiled.stats().cache_hits == 4, "the others ran from a graph");
 
   // Sizes, dtypes and numbers decide the program; another number needs another one.
-  compiled(torch::randn({4, 3}), weight, average, 0.2);
-  check(compiled.stats().recompiles == 1, "another rate was compiled anew");
+  for (int call = 1; call <= 3; ++call) compiled(torch::randn({4, 3}), weight, average, 0.2);
+  check(compiled.stats().recompiles == 1 && compiled.stats().cache_hits == 5,
+        "another rate was observed twice, compiled anew, and ran from its graph");
 
-  // What cannot be traced runs eagerly, with a warning; or throws, if you say so.
+  // Confirm::Never compiles what the first call did before it returns, and trusts it from then on.
+  auto trusting = ahead::compile(smooth, {.confirm = ahead::Confirm::Never});
+  for (int call = 1; call <= 8; ++call) trusting(torch::randn({4, 3}), weight, average, 0.1);
+  check(trusting.stats().observed_calls == 1 && trusting.stats().cache_hits == 7,
+        "with Confirm::Never one call was observed, seven ran from a graph");
+
+  // Programs stop at a truth value that the function reads, and there is one for each outcome.
   auto shortened = ahead::compile(shorten);
-  Tensor x = torch::randn({8});
-  check(shortened(x).equal(shorten(x)) && shortened.stats().eager_calls == 1,
-        "what reads values runs eagerly");
-  auto strict = ahead::compile(shorten, {.fullgraph = true});
+  bool same = true;
+  for (int call = 1; call <= 12; ++call) {
+    Tensor x = torch::randn({8}) * (call % 2 == 0 ? 1 : 0.01);
+    same = same && shortened(x).equal(shorten(x));
+  }
+  print(shortened.stats());
+  check(same && shortened.stats().cache_hits > 0 && shortened.stats().recompiles == 1,
+        "what decides by a truth value has two programs");
+
+  // What cannot be compiled runs eagerly, with a warning that says why ...
+  auto normalised = ahead::compile(normalise);
+  for (int call = 1; call <= 8; ++call) {
+    Tensor x = torch::randn({8});
+    same = same && normalised(x).equal(normalise(x));
+  }
+  print(normalised.stats());
+  check(same && normalised.stats().cache_hits == 0 && normalised.stats().eager_calls > 0,
+        "what reads a real number runs eagerly");
+  // ... or throws, if you say so, once the calls that showed it are done.
+  auto strict = ahead::compile(normalise, {.fullgraph = true});
   bool refused = false;
   try {
-    strict(x);
-  } catch (const ahead::DataDependent& error) {
+    for (int call = 1; call <= 8; ++call) strict(torch::randn({8}));
+  } catch (const ahead::Unsupported& error) {
     std::printf("       %s\n", error.msg().c_str());
     refused = true;
   }

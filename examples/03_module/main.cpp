@@ -56,6 +56,14 @@ int main() {
   check(losses_agree, "50 losses are eager's");
   check(equal(net->parameters(), eager_net->parameters()), "so are the parameters");
   check(equal(net->buffers(), eager_net->buffers()), "so are batch normalisation's statistics");
+  // Steps 1 and 2 ran the module itself, watched, and graphs of what it did ran from then on;
+  // steps 4, 8, 16 and 32 looked whether it still does the same.
+  const ahead::CompileStats stats = compiled.stats();
+  std::printf("       %llu steps: %llu observed, %llu from graphs\n",
+              static_cast<unsigned long long>(stats.calls),
+              static_cast<unsigned long long>(stats.observed_calls),
+              static_cast<unsigned long long>(stats.cache_hits));
+  check(stats.observed_calls == 6 && stats.cache_hits == 44, "44 of the 50 ran from graphs");
 
   // train() and eval() decide the program, as do grad mode and the sizes of the arguments.
   net->eval();
@@ -63,12 +71,19 @@ int main() {
   torch::NoGradGuard no_grad;
   Tensor x = torch::randn({5, 8});
   std::printf("       %s\n", compiled.explain(x).c_str());
-  check(compiled(x).equal(eager(x)), "after eval(), too");
-  net->train();
-  eager_net->train();
-  torch::manual_seed(9);
-  Tensor expected = eager(x);
-  torch::manual_seed(9);
-  check(compiled(x).equal(expected), "and after train() again");
+  for (const bool is_training : {false, true}) {
+    net->train(is_training);
+    eager_net->train(is_training);
+    bool same = true;
+    for (int call = 0; call < 3; ++call) {
+      torch::manual_seed(call);
+      Tensor expected = eager(x);
+      torch::manual_seed(call);
+      same = same && compiled(x).equal(expected);
+    }
+    check(same, is_training ? "and after train() again" : "after eval(), too");
+  }
+  check(compiled.stats().observed_calls == 6 + 2 * 2 && compiled.stats().cache_hits == 44 + 2,
+        "each was observed twice, then ran from a graph of its own");
   return check.exit_code();
 }

@@ -1,6 +1,7 @@
 // Trains a small GPT on the letters of a story, three times from the same seed: eagerly, compiled,
 // and compiled with the backward captured by compiled autograd as well. The losses and the trained
-// parameters must be the same to the last bit.
+// parameters must be the same to the last bit. The first two steps of a compiled model run the
+// model itself, watched; from then on its graphs run, and steps 4, 8, 16 and so on look again.
 //
 //   08_train [--quick]      --quick: a few steps only
 
@@ -74,13 +75,13 @@ class Training {
       optimizer_.zero_grad();
       losses.push_back(loss.item<double>());
     });
-    peak = std::max(peak, bytes);
+    peaks.push_back(static_cast<double>(bytes));
   }
 
   models::Gpt model;
   std::vector<double> losses;
-  /// The most memory a step took, beyond what was there before it.
-  int64_t peak = 0;
+  /// The most memory that each step took, in bytes, beyond what was there before it.
+  std::vector<double> peaks;
 
  private:
   static models::Gpt make(models::GptOptions options) {
@@ -121,7 +122,19 @@ std::string sample(models::Gpt& model, const Letters& letters, int64_t context) 
 
 void print_row(const char* name, const Training& training, double milliseconds, double ratio) {
   std::printf("%-22s  %10.6f  %10.2f  %10.3f  %14.2f\n", name, training.losses.back(), milliseconds,
-              ratio, 1e-6 * static_cast<double>(training.peak));
+              ratio, 1e-6 * models::median(training.peaks));
+}
+
+/// Says how many steps ran the model itself and how many ran graphs; true if calls 1, 2, 4, 8, …
+/// did the one and all others the other.
+bool count_steps(const char* name, const ahead::CompileStats& stats) {
+  std::printf("%s: %llu of %llu steps were observed, %llu ran from graphs.\n", name,
+              static_cast<unsigned long long>(stats.observed_calls),
+              static_cast<unsigned long long>(stats.calls),
+              static_cast<unsigned long long>(stats.cache_hits));
+  uint64_t observed = 0;
+  for (uint64_t call = 1; call <= stats.calls; call *= 2) ++observed;
+  return stats.observed_calls == observed && stats.cache_hits == stats.calls - observed;
 }
 
 /// Says how a training differs from the eager one; true if it does not.
@@ -191,8 +204,11 @@ int main(int argc, char** argv) {
               1e3 * ahead::compiled_autograd::stats().capture_seconds);
   const bool same =
       compare("ahead::compile", eager, compiled) & compare("+ compiled autograd", eager, captured);
+  const bool counted = count_steps("ahead::compile", forward.stats()) &
+                       count_steps("+ compiled autograd", captured_forward.stats());
   std::printf("Wrote the curves to out/training.svg.\n\nThe model tells the story on:\n%s...\n",
               sample(compiled.model, letters, options.context).c_str());
   if (!same) std::fprintf(stderr, "A compiled model trains differently from the eager one.\n");
-  return same ? 0 : 1;
+  if (!counted) std::fprintf(stderr, "A compiled model did not run from graphs where it should.\n");
+  return same && counted ? 0 : 1;
 }
