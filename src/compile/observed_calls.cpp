@@ -229,8 +229,7 @@ bool ObservedCall::is_due(Entry& entry) const {
 /// Runs a program; null if a value that it reads is another one.
 Served ObservedCall::run(const std::shared_ptr<Entry>& entry, const FlatTree& inputs) {
   std::unique_lock<std::mutex> alone(entry->state_mutex, std::defer_lock);
-  std::vector<at::Tensor> arguments = inputs.leaves;
-  std::vector<at::Tensor> objects;
+  std::vector<at::Tensor> arguments, objects;
   if (entry->has_state) {
     if (!alone.try_lock()) return {};
     arguments = entry->arguments(inputs.leaves);
@@ -246,7 +245,7 @@ Served ObservedCall::run(const std::shared_ptr<Entry>& entry, const FlatTree& in
   if (entry->reads_values) before.emplace();
   Served served{entry};
   try {
-    served.results = runtime::call(entry->kind.plan, arguments);
+    served.results = runtime::call(entry->kind.plan, entry->has_state ? arguments : inputs.leaves);
   } catch (const observe::ValueMismatch&) {
     before->apply();
     state_.value_misses.fetch_add(1, std::memory_order_relaxed);

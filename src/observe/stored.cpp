@@ -48,10 +48,9 @@ bool has_hooks(torch::autograd::Node& node) {
          !node.tensor_pre_hooks().empty() || !node.retains_grad_hooks().empty();
 }
 
-}  // namespace
-
-void for_each_saved_tensor(const NodePtr& node,
-                           const std::function<void(const at::Tensor&)>& visit) {
+/// Calls visit(tensor) for each tensor that an autograd node saved, as often as it did.
+template <class Visit>
+void for_each_saved_tensor(const NodePtr& node, Visit&& visit) {
   const OpenContext open(*node);
   AutogradCompilerCall call(torch::dynamo::autograd::SizeInput::STATIC);
   NodeCall node_call(0, node);
@@ -73,6 +72,8 @@ void for_each_saved_tensor(const NodePtr& node,
     if (unpacked.count(tensor.unsafeGetTensorImpl()) == 0) visit(tensor);
   }
 }
+
+}  // namespace
 
 void OwnerCount::add_result(const at::Tensor& tensor, size_t handles) {
   if (!tensor.defined()) return;

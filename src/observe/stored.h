@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -9,10 +8,6 @@
 #include "observe/tape.h"
 
 namespace ahead::observe {
-
-/// Calls visit(tensor) for each tensor that an autograd node saved, as often as it did.
-void for_each_saved_tensor(const NodePtr& node,
-                           const std::function<void(const at::Tensor&)>& visit);
 
 /// A tensor that the user's code made, if it is still there.
 struct MadeTensor {
