@@ -103,7 +103,9 @@ CompileStats CompiledCore::stats() const {
 std::vector<Program> CompiledCore::programs() const {
   std::vector<Program> programs;
   for (const auto& entry : *state_->entries.load()) {
-    programs.insert(programs.end(), entry->programs.begin(), entry->programs.end());
+    const std::vector<Program> of_entry =
+        entry->split != nullptr ? entry->split->programs() : entry->programs;
+    programs.insert(programs.end(), of_entry.begin(), of_entry.end());
   }
   return programs;
 }

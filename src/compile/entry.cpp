@@ -106,6 +106,14 @@ void Entry::count_owners() {
   });
 }
 
+void Entry::add_owners(const runtime::CallPlan& plan) {
+  for_each_captured(plan, [&](size_t, const at::Tensor& held) {
+    for_each_captured(*kind.plan, [&](size_t i, const at::Tensor& tensor) {
+      if (tensor.is_same(held)) owners[i].fetch_add(1, std::memory_order_relaxed);
+    });
+  });
+}
+
 void Entry::count_owners(const observe::Tape& tape) {
   for_each_captured(*kind.plan, [&](size_t i, const at::Tensor& tensor) {
     for (const observe::CapturedTensor& captured : tape.captured) {

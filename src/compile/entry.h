@@ -10,6 +10,7 @@
 #include "ahead/detail/compiled_core.h"
 #include "compile/module_watch.h"
 #include "compile/pipeline.h"
+#include "compile/split_program.h"
 #include "observe/host_snapshot.h"
 #include "observe/tape.h"
 #include "runtime/guards.h"
@@ -61,6 +62,8 @@ struct Entry {
   CallKind kind;
   std::shared_ptr<const void> prototype;
   std::vector<Program> programs;
+  /// Runs instead of the plan, which only tells what the calls are like; null: the plan runs.
+  std::unique_ptr<compiling::SplitProgram> split;
   /// Why calls run eagerly; empty if they do not.
   std::string eager_reason;
   /// For each captured tensor the fewest owners it has been seen with, this entry among them.
@@ -110,6 +113,8 @@ struct Entry {
 
   /// Notes how many owners each captured tensor has now, once the program is known to be right.
   void count_owners();
+  /// One more program holds captured tensors.
+  void add_owners(const runtime::CallPlan& plan);
   /// The same as a recording counted them: without those that autograd has for a while.
   void count_owners(const observe::Tape& tape);
   /// How many hold a tensor, and how many its gradient accumulator, which holds it as well.

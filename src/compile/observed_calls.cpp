@@ -141,6 +141,7 @@ class ObservedCall {
   bool is_due(Entry& entry) const;
   void add_without_state(const Situation& now, std::vector<std::shared_ptr<Entry>>& entries) const;
   Served run(const std::shared_ptr<Entry>& entry, const FlatTree& inputs);
+  std::vector<at::Tensor> run_parts(Entry& entry, const std::vector<at::Tensor>& arguments);
   std::unique_ptr<Observation> observe(const Situation& now, const HostParts& host,
                                        std::vector<std::shared_ptr<Entry>> entries);
   Served run_eagerly();
@@ -153,6 +154,9 @@ class ObservedCall {
   void note_refusal(Candidate& candidate, const std::string& reason);
   void note_difference(Candidate& candidate, const TapeDifference& found);
   void note_grads(const TapeDifference& found);
+  /// A program for a recorded function that reads values, or not.
+  compiling::Compilation make(const aot::FlatFunction& function,
+                              const std::vector<at::Tensor>& arguments, bool reads);
   std::shared_ptr<Entry> compile(Observation::State& observation,
                                  const std::shared_ptr<const Tape>& tape,
                                  const CompiledCore::MakePrototype& prototype);
@@ -245,7 +249,10 @@ Served ObservedCall::run(const std::shared_ptr<Entry>& entry, const FlatTree& in
   if (entry->reads_values) before.emplace();
   Served served{entry};
   try {
-    served.results = runtime::call(entry->kind.plan, entry->has_state ? arguments : inputs.leaves);
+    const std::vector<at::Tensor>& given = entry->has_state ? arguments : inputs.leaves;
+    served.results =
+        entry->split != nullptr ? run_parts(*entry, given) : runtime::call(entry->kind.plan, given);
+    if (entry->split != nullptr && served.results.empty()) return {};
   } catch (const observe::ValueMismatch&) {
     before->apply();
     state_.value_misses.fetch_add(1, std::memory_order_relaxed);
@@ -259,6 +266,15 @@ Served ObservedCall::run(const std::shared_ptr<Entry>& entry, const FlatTree& in
   entry->calls.fetch_add(1, std::memory_order_relaxed);
   state_.cache_hits.fetch_add(1, std::memory_order_relaxed);
   return served;
+}
+
+std::vector<at::Tensor> ObservedCall::run_parts(Entry& entry,
+                                                const std::vector<at::Tensor>& arguments) {
+  return entry.split->run(arguments, [&](const aot::FlatFunction& part, const auto& inputs) {
+    compiling::Compilation made = make(part, inputs, entry.reads_values);
+    entry.add_owners(*made.plan);
+    return made;
+  });
 }
 
 std::unique_ptr<Observation> ObservedCall::observe(const Situation& now, const HostParts& host,
@@ -379,6 +395,20 @@ bool ObservedCall::is_ready(Candidate& candidate, const std::shared_ptr<const Ta
   return false;
 }
 
+compiling::Compilation ObservedCall::make(const aot::FlatFunction& function,
+                                          const std::vector<at::Tensor>& arguments, bool reads) {
+  Options options = options_;
+  // Nothing may be written before all values have been looked at.
+  if (reads) options.keep_input_mutations = false;
+  compiling::Compilation made =
+      compiling::compile_function(function, arguments, options, compilers_);
+  check_histories(*made.plan);
+  compiling::dump(made, options_);
+  state_.trace_seconds.fetch_add(made.trace_seconds);
+  state_.compile_seconds.fetch_add(made.compile_seconds);
+  return made;
+}
+
 std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
                                              const std::shared_ptr<const Tape>& tape,
                                              const CompiledCore::MakePrototype& prototype) {
@@ -386,27 +416,23 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
   for (const observe::CapturedTensor& captured : tape->captured) {
     if (captured.state.defined()) arguments.push_back(captured.state);
   }
-  Options options = options_;
+  std::unique_ptr<compiling::SplitProgram> split;
+  if (observe::has_hooks(*tape)) split = std::make_unique<compiling::SplitProgram>(tape);
   const bool reads = reads_values(*tape);
-  // Nothing may be written before all values have been looked at.
-  if (reads) options.keep_input_mutations = false;
   at::AutoGradMode grad_mode(observation.now.ambient.grad_mode);
   const observe::AtEntry at_entry(observation.recorder->entry_states());
   std::vector<Entry::Holders> holders;
   for (const observe::CapturedTensor& captured : tape->captured)
     holders.emplace_back(captured.tensor);
   compiling::Compilation made =
-      compiling::compile_function(observe::replay(tape), arguments, options, compilers_);
-  check_histories(*made.plan);
-  compiling::dump(made, options_);
-  state_.trace_seconds.fetch_add(made.trace_seconds);
-  state_.compile_seconds.fetch_add(made.compile_seconds);
+      make(observe::replay(tape, observe::whole(*tape)), arguments, reads);
   auto entry =
       std::make_shared<Entry>(CallKind(observation.now, state_.modules.read(),
                                        options_.depends_on ? options_.depends_on.value() : nullptr,
                                        made.plan, arguments, made.with_offsets));
   entry->prototype = prototype();
   entry->programs = std::move(made.programs);
+  entry->split = std::move(split);
   entry->reads_values = reads;
   entry->has_state = !tape->stored.empty();
   for (size_t i = 0; i < observation.inputs.leaves.size(); ++i) {

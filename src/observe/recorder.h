@@ -43,6 +43,12 @@ class Recorder {
   void enter_checkpoint(const CheckpointPolicy& policy);
   void leave_checkpoint(const std::vector<at::Tensor>& results);
 
+  /// Hooks come and go without an operator: these were just registered, and taken back.
+  void add_hook(const at::Tensor& tensor, std::shared_ptr<const HookClosure> hook,
+                unsigned position);
+  void remove_hook(const at::Tensor& tensor, unsigned position);
+  void retain_grad(const at::Tensor& tensor);
+
   /// Ends the recording of a call that returned these tensors, each of which the caller has so
   /// often.
   std::shared_ptr<Tape> finish(const std::vector<at::Tensor>& results, size_t handles_of_result);
@@ -104,6 +110,9 @@ class Recorder {
   void find_stored(const std::vector<at::Tensor>& results, size_t handles_of_result);
   bool is_visible(int32_t scope) const;
   void read_value(size_t index, const c10::IValue& value);
+  size_t add_hook_step(Step::Kind kind, const at::Tensor& tensor);
+  bool leaves_history() const;
+  void check_retained();
 
   const std::shared_ptr<const Tape> before_;
   std::shared_ptr<Tape> tape_ = std::make_shared<Tape>();
@@ -139,6 +148,12 @@ class Recorder {
   std::unordered_map<const c10::TensorImpl*, FirstGrad> first_grads_;
   std::unordered_map<const c10::TensorImpl*, const c10::TensorImpl*> leaf_of_grad_;
   std::vector<int32_t> scopes_;
+  /// The hooks that the call registered: the step, and where LibTorch put it.
+  struct Hook {
+    size_t step;
+    unsigned position;
+  };
+  std::vector<Hook> hooks_;
   std::vector<EntryState> entry_states_;
   std::vector<size_t> owners_of_inputs_;            ///< as the call began
   std::unordered_set<VariableId> stored_at_entry_;  ///< what the call before stored and is there

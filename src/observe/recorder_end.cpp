@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "observe/parts.h"
 #include "observe/place.h"
 #include "observe/recorder.h"
 #include "observe/stored.h"
@@ -36,6 +37,10 @@ std::shared_ptr<Tape> Recorder::finish(const std::vector<at::Tensor>& results,
     if (!is_stored) captured.state = at::Tensor();
   }
   tape_->num_variables = static_cast<int32_t>(variables_.size());
+  if (has_hooks(*tape_)) {
+    tape_->leaves_history = leaves_history();
+    check_retained();
+  }
   return tape_;
 }
 

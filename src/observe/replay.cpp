@@ -74,50 +74,48 @@ class ReplayedCppNode final : public torch::autograd::Node {
   std::vector<SavedVariable> saved_;
 };
 
-/// One run of a recording under a tracer.
+/// One run of a part of a recording, under a tracer if there is one.
 class Run {
  public:
-  explicit Run(const Tape& tape) : tape_(tape), tracer_(*tracing::Tracer::current()) {
-    tracer_.note_replay(tape.differentiates);
+  Run(const Tape& tape, const Part& part)
+      : tape_(tape), part_(part), tracer_(tracing::Tracer::current()) {
+    if (tracer_ != nullptr) tracer_->note_replay(tape.differentiates);
     variables_.resize(static_cast<size_t>(tape.num_variables));
   }
 
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) {
-    std::copy(inputs.begin(), inputs.begin() + tape_.num_inputs, variables_.begin());
-    auto next_state = static_cast<size_t>(tape_.num_inputs);
+    for (size_t i = 0; i < inputs.size(); ++i) set(part_.ins[i], inputs[i]);
     // A leaf comes before its gradient, as a call gathers them.
     for (const bool is_grad : {false, true}) {
-      for (const CapturedTensor& captured : tape_.captured) {
+      for (size_t i : part_.captured) {
+        const CapturedTensor& captured = tape_.captured[i];
         if ((captured.grad_of != nullptr) != is_grad) continue;
-        at::Tensor& tensor = variables_[static_cast<size_t>(captured.id)];
-        if (captured.state.defined()) {
-          tensor = inputs[next_state++];
-        } else if (const at::Tensor real = real_of(captured); real.defined()) {
-          tensor = tracer_.lift(real);
-        }
+        if (const at::Tensor real = real_of(captured); real.defined())
+          set(captured.id, tracer_ != nullptr ? tracer_->lift(real) : real);
       }
     }
-    {
-      AmbientReplay ambient(tape_.ambients.front());
-      for (size_t i = 0; i < tape_.steps.size();) {
-        const Step& step = tape_.steps[i];
-        for (const MadeHistory& made : tape_.histories) {
-          NodePtr& node = nodes_[made.history.get()];
-          if (made.before == i && !node) node = make_node(made.history);
-        }
-        ambient.apply(tape_.ambients[step.ambient]);
-        run(step);
-        i = step.end > i && !step.is_apart ? step.end : i + 1;
-      }
-      ambient.apply(tape_.ambients[tape_.last_ambient]);
-    }
+    run_steps();
     std::vector<at::Tensor> results;
-    for (VariableId id : tape_.results) results.push_back(variable(id));
-    for (const StoredTensor& stored : tape_.stored) results.push_back(variable(stored.id));
+    for (VariableId id : part_.outs) results.push_back(variable(id));
     return results;
   }
 
  private:
+  void run_steps() {
+    AmbientReplay ambient(tape_.ambients.front());
+    for (size_t i = part_.begin; i < part_.end;) {
+      const Step& step = tape_.steps[i];
+      for (const MadeHistory& made : tape_.histories) {
+        NodePtr& node = nodes_[made.history.get()];
+        if (made.before == i && !node) node = make_node(made.history);
+      }
+      ambient.apply(tape_.ambients[step.ambient]);
+      run(step);
+      i = step.end > i && !step.is_apart ? step.end : i + 1;
+    }
+    ambient.apply(tape_.ambients[part_.last_ambient]);
+  }
+
   at::Tensor variable(VariableId id) const {
     return id == no_variable ? at::Tensor() : variables_[static_cast<size_t>(id)];
   }
@@ -144,7 +142,7 @@ class Run {
         variable(step.ins[0]).requires_grad_(step.args[0].toBool());
         break;
       case Step::Kind::SetGrad:
-        tracer_.note_new_grad(variable(step.ins[0]), variable(step.ins[1]));
+        tracer_->note_new_grad(variable(step.ins[0]), variable(step.ins[1]));
         break;
       case Step::Kind::Data:
         set(step.outs[0], variable(step.ins[0]).variable_data());
@@ -158,7 +156,7 @@ class Run {
         set(step.outs[0], step.contents);
         break;
       case Step::Kind::EnterCheckpoint:
-        checkpoints_.emplace_back(tracer_, *step.policy);
+        checkpoints_.emplace_back(*tracer_, *step.policy);
         break;
       case Step::Kind::LeaveCheckpoint: {
         std::vector<at::Tensor> results;
@@ -167,6 +165,10 @@ class Run {
         checkpoints_.pop_back();
         break;
       }
+      case Step::Kind::AddHook:
+      case Step::Kind::RemoveHook:
+      case Step::Kind::RetainGrad:
+        break;
     }
   }
 
@@ -180,7 +182,7 @@ class Run {
     size_t next = 0;
     for (size_t i = 0; i < step.args.size(); ++i) push(step, i, next, stack);
     std::optional<tracing::KnownResults> known;
-    if (!step.looks.empty()) known.emplace(step.op->handle, step.looks);
+    if (!step.looks.empty() && tracer_ != nullptr) known.emplace(step.op->handle, step.looks);
     step.op->handle.callBoxed(stack);
     next = 0;
     for (const c10::IValue& result : stack) {
@@ -255,7 +257,8 @@ class Run {
   }
 
   const Tape& tape_;
-  tracing::Tracer& tracer_;
+  const Part& part_;
+  tracing::Tracer* const tracer_;  ///< null: on real tensors
   std::vector<at::Tensor> variables_;
   std::unordered_map<const CustomHistory*, NodePtr> nodes_;
   std::unordered_set<const torch::autograd::Node*> saved_nodes_;
@@ -264,9 +267,9 @@ class Run {
 
 }  // namespace
 
-aot::FlatFunction replay(std::shared_ptr<const Tape> tape) {
-  return [tape = std::move(tape)](const std::vector<at::Tensor>& inputs) {
-    return Run(*tape).run(inputs);
+aot::FlatFunction replay(std::shared_ptr<const Tape> tape, Part part) {
+  return [tape = std::move(tape), part = std::move(part)](const std::vector<at::Tensor>& inputs) {
+    return Run(*tape, part).run(inputs);
   };
 }
 

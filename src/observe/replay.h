@@ -4,12 +4,13 @@
 #include <vector>
 
 #include "ahead/executable.h"
+#include "observe/parts.h"
 #include "observe/tape.h"
 
 namespace ahead::observe {
 
-/// A recording as a function of the call's arguments and then of what the call before had stored,
-/// to be traced: it returns what the call returned and then what it stored outside itself.
-aot::FlatFunction replay(std::shared_ptr<const Tape> tape);
+/// A part of a recording as a function of what it is given, to be traced; without a tracer it does
+/// on real tensors what the user's code did. Hooks are left out.
+aot::FlatFunction replay(std::shared_ptr<const Tape> tape, Part part);
 
 }  // namespace ahead::observe

@@ -49,6 +49,8 @@ void become(const at::Tensor& held, const at::Tensor& made) {
     auto* meta = impl::materialize_autograd_meta(held);
     meta->grad_fn_ = peek_meta(made)->grad_fn_;
     meta->output_nr_ = peek_meta(made)->output_nr_;
+    // What it was told takes the place of what the other one was told.
+    if (made.retains_grad()) held.retain_grad();
   }
 }
 

@@ -43,9 +43,9 @@ const torch::autograd::ViewInfo* replayed_view(const at::Tensor& tensor) {
   return view->get_backward_view().has_view_fn() ? &view->get_backward_view() : nullptr;
 }
 
+/// Hooks of tensors are told to the recorder; these are not.
 bool has_hooks(torch::autograd::Node& node) {
-  return !node.pre_hooks().empty() || !node.post_hooks().empty() ||
-         !node.tensor_pre_hooks().empty() || !node.retains_grad_hooks().empty();
+  return !node.pre_hooks().empty() || !node.post_hooks().empty();
 }
 
 /// Calls visit(tensor) for each tensor that an autograd node saved, as often as it did.

@@ -50,6 +50,12 @@ std::string name_of(const Step& step) {
     case Step::Kind::EnterCheckpoint:
     case Step::Kind::LeaveCheckpoint:
       return "checkpoint";
+    case Step::Kind::AddHook:
+      return "register_hook";
+    case Step::Kind::RemoveHook:
+      return "remove_hook";
+    case Step::Kind::RetainGrad:
+      return "retain_grad";
   }
   return "";
 }
@@ -146,6 +152,8 @@ class Comparison {
     if (a.ins != b.ins || a.outs != b.outs || a.number != b.number || a.is_apart != b.is_apart)
       return name_of(b) + ": other tensors";
     if (!is_same_contents(a.contents, b.contents)) return name_of(b) + ": other contents";
+    if (a.hook != nullptr && !a.hook->is_same(*b.hook))
+      return name_of(b) + ": the hook captures other values";
     if (a.history != nullptr && !have_same_edges(*a.history, *b.history))
       return name_of(b) + ": other tensors";
     return "";

@@ -15,6 +15,7 @@
 #include "base/libtorch.h"
 #include "observe/ambient.h"
 #include "observe/custom_formula.h"
+#include "observe/hook_closure.h"
 #include "observe/observed_op.h"
 
 namespace ahead::observe {
@@ -55,6 +56,9 @@ struct Step {
     Number,           ///< made outs[0] of a number: `contents`
     EnterCheckpoint,  ///< what follows is a checkpointed function's
     LeaveCheckpoint,
+    AddHook,     ///< registered `hook` for the gradient of ins[0]
+    RemoveHook,  ///< took back the hook of ins[0] that the step `number` registered
+    RetainGrad,  ///< let ins[0], which is no leaf, have its gradient in `.grad`
   };
 
   Kind kind;
@@ -75,6 +79,11 @@ struct Step {
   at::Tensor contents = {};
   std::shared_ptr<CustomHistory> history = nullptr;
   std::shared_ptr<const CheckpointPolicy> policy = nullptr;
+  std::shared_ptr<const HookClosure> hook = nullptr;
+
+  bool is_hook() const {
+    return kind == Kind::AddHook || kind == Kind::RemoveHook || kind == Kind::RetainGrad;
+  }
 };
 
 /// A tensor from outside that the user's code used without being given it.
@@ -122,6 +131,8 @@ struct Tape {
   std::string result_spec = {};
   uint32_t last_ambient = 0;  ///< as the code left it
   bool differentiates = false;
+  /// What the call computed can be differentiated when it is over.
+  bool leaves_history = false;
   /// The autograd nodes that the call made.
   std::vector<decltype(weak(NodePtr()))> nodes = {};
   uint64_t first_sequence = 0;  ///< of the autograd nodes that the call made

@@ -17,15 +17,17 @@ class VariableHooks final : public VariableHooksInterface {
 
   unsigned _register_hook(const TensorBase& tensor,
                           std::function<TensorBase(const TensorBase&)> hook) const override {
-    if (Recorder* recorder = Recorder::current())
-      recorder->refuse(
-          "register_hook: the function registers a hook, which runs with the backward");
-    return behind_._register_hook(tensor, std::move(hook));
+    Recorder* recorder = Recorder::current();
+    if (recorder == nullptr) return behind_._register_hook(tensor, std::move(hook));
+    auto closure = std::make_shared<const HookClosure>(hook);
+    const unsigned position = behind_._register_hook(tensor, std::move(hook));
+    recorder->add_hook(at::Tensor(tensor), std::move(closure), position);
+    return position;
   }
   void remove_hook(const TensorBase& tensor, unsigned position) const override {
-    if (Recorder* recorder = Recorder::current())
-      recorder->refuse("remove_hook: the function removes a hook");
     behind_.remove_hook(tensor, position);
+    if (Recorder* recorder = Recorder::current())
+      recorder->remove_hook(at::Tensor(tensor), position);
   }
   void set_data(const TensorBase& tensor, const TensorBase& data) const override {
     if (Recorder* recorder = Recorder::current())
@@ -33,9 +35,10 @@ class VariableHooks final : public VariableHooksInterface {
     behind_.set_data(tensor, data);
   }
   void retain_grad(const TensorBase& tensor) const override {
-    if (Recorder* recorder = Recorder::current(); recorder != nullptr && !tensor.is_leaf())
-      recorder->refuse("retain_grad: the function keeps the gradient of what it computes");
+    Recorder* recorder = tensor.is_leaf() ? nullptr : Recorder::current();
+    const bool is_new = recorder != nullptr && !behind_.retains_grad(tensor);
     behind_.retain_grad(tensor);
+    if (is_new) recorder->retain_grad(at::Tensor(tensor));
   }
 
   TensorBase tensor_data(const TensorBase& tensor) const override {

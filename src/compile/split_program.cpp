@@ -1,0 +1,163 @@
+#include "compile/split_program.h"
+
+#include <ATen/core/VariableHooksInterface.h>
+#include <torch/csrc/autograd/functions/basic_ops.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <unordered_map>
+
+#include "ahead/errors.h"
+#include "base/libtorch.h"
+#include "observe/entry_state.h"
+#include "observe/replay.h"
+#include "runtime/call.h"
+
+namespace ahead::compiling {
+
+using observe::Part;
+using observe::Step;
+using observe::VariableId;
+
+namespace {
+
+/// Lets the gradient of a tensor go through a node of its own: one node stands for all that a
+/// program computes, and its hooks would run whichever of that is differentiated.
+const torch::autograd::Node* give_node(const at::Tensor& tensor) {
+  namespace impl = torch::autograd::impl;
+  NodePtr node = make_autograd_node<torch::autograd::Identity>();
+  node->set_next_edges({impl::gradient_edge(tensor)});
+  const uint32_t number = node->add_input_metadata(tensor);
+  impl::set_gradient_edge(tensor, {node, number});
+  return node.get();
+}
+
+}  // namespace
+
+/// One call.
+class SplitProgram::Run {
+ public:
+  Run(SplitProgram& program, const Compile& compile)
+      : program_(program),
+        compile_(compile),
+        variables_(static_cast<size_t>(program.tape_->num_variables)) {}
+
+  /// False: something is gone.
+  bool begin(const std::vector<at::Tensor>& arguments) {
+    const Part& whole = program_.whole_;
+    for (size_t i = 0; i < arguments.size(); ++i) at(whole.ins[i]) = arguments[i];
+    for (const observe::CapturedTensor& captured : program_.tape_->captured) {
+      if (!captured.state.defined()) at(captured.id) = observe::lock(captured.tensor);
+    }
+    for (const Piece& piece : program_.pieces_) {
+      for (size_t hook : piece.part.hooks) {
+        const VariableId id = step(hook).ins[0];
+        const bool is_made = is_made_by_a_part(id);
+        if (!is_made && !at(id).defined()) return false;
+        if (is_made) nodes_.emplace(id, nullptr);
+      }
+    }
+    return true;
+  }
+
+  std::vector<at::Tensor> run() {
+    std::vector<at::Tensor> inputs;
+    std::shared_ptr<const Runner> runner;
+    for (size_t i = 0; i < program_.pieces_.size(); ++i) {
+      if (runner != nullptr) finish(program_.pieces_[i].part, *runner, inputs);
+      runner = nullptr;
+      if (i + 1 < program_.pieces_.size()) {
+        Piece& next = program_.pieces_[i + 1];
+        inputs.clear();
+        for (VariableId id : next.part.ins) inputs.push_back(at(id));
+        // Before there are hooks: these are no part of it.
+        runner = program_.runner_of(next, inputs, compile_);
+      }
+      for (size_t hook : program_.pieces_[i].part.hooks) run(step(hook), hook);
+    }
+    std::vector<at::Tensor> results;
+    for (VariableId id : program_.whole_.outs)
+      results.push_back(id == observe::no_variable ? at::Tensor() : at(id));
+    return results;
+  }
+
+ private:
+  at::Tensor& at(VariableId id) { return variables_[static_cast<size_t>(id)]; }
+  const Step& step(size_t index) const { return program_.tape_->steps[index]; }
+
+  bool is_made_by_a_part(VariableId id) const {
+    for (const Piece& piece : program_.pieces_) {
+      for (VariableId out : piece.part.outs) {
+        if (out == id) return true;
+      }
+    }
+    return false;
+  }
+
+  void finish(const Part& part, const Runner& runner, const std::vector<at::Tensor>& inputs) {
+    const std::shared_ptr<const runtime::CallPlan>& plan = runner.compiled.plan;
+    std::vector<at::Tensor> made =
+        plan != nullptr ? runtime::call(plan, inputs) : runner.one_by_one(inputs);
+    for (size_t i = 0; i < made.size(); ++i) at(part.outs[i]) = std::move(made[i]);
+  }
+
+  void run(const Step& hook, size_t index) {
+    const at::Tensor& tensor = at(hook.ins[0]);
+    if (const auto made = nodes_.find(hook.ins[0]); made != nodes_.end()) {
+      if (!tensor.is_leaf() && tensor.grad_fn().get() != made->second)
+        made->second = give_node(tensor);
+    }
+    if (hook.kind == Step::Kind::AddHook) {
+      positions_[index] =
+          at::impl::GetVariableHooks()->_register_hook(tensor, hook.hook->function());
+    } else if (hook.kind == Step::Kind::RemoveHook) {
+      tensor.remove_hook(positions_.at(hook.number));
+    } else {
+      tensor.retain_grad();
+    }
+  }
+
+  SplitProgram& program_;
+  const Compile& compile_;
+  std::vector<at::Tensor> variables_;
+  /// Tensors with hooks that a part makes, and the node of their own that they have got.
+  std::unordered_map<VariableId, const torch::autograd::Node*> nodes_;
+  std::unordered_map<size_t, unsigned> positions_;
+};
+
+SplitProgram::SplitProgram(std::shared_ptr<const observe::Tape> tape)
+    : tape_(std::move(tape)), whole_(observe::whole(*tape_)) {
+  for (Part& part : observe::split(*tape_)) pieces_.emplace_back(std::move(part));
+}
+
+std::vector<at::Tensor> SplitProgram::run(const std::vector<at::Tensor>& arguments,
+                                          const Compile& compile) {
+  Run run(*this, compile);
+  return run.begin(arguments) ? run.run() : std::vector<at::Tensor>();
+}
+
+std::shared_ptr<const SplitProgram::Runner> SplitProgram::runner_of(
+    Piece& piece, const std::vector<at::Tensor>& inputs, const Compile& compile) const {
+  if (std::shared_ptr<const Runner> known = piece.runner.load()) return known;
+  auto made = std::make_shared<Runner>();
+  made->one_by_one = observe::replay(tape_, piece.part);
+  try {
+    made->compiled = compile(made->one_by_one, inputs);
+  } catch (const Unsupported&) {
+    // What the user's code did can still be done.
+  }
+  piece.runner.store(made);
+  return made;
+}
+
+std::vector<Program> SplitProgram::programs() const {
+  std::vector<Program> programs;
+  for (const Piece& piece : pieces_) {
+    const std::shared_ptr<const Runner> runner = piece.runner.load();
+    if (runner == nullptr) continue;
+    programs.insert(programs.end(), runner->compiled.programs.begin(),
+                    runner->compiled.programs.end());
+  }
+  return programs;
+}
+
+}  // namespace ahead::compiling

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "compile/pipeline.h"
+#include "observe/parts.h"
+
+namespace ahead::compiling {
+
+/// A recorded function as several programs, one after the other, with the hooks between them that
+/// the function registers: these belong to real tensors, and are called when a gradient comes.
+class SplitProgram {
+ public:
+  /// Throws Unsupported if the recording cannot be divided where its hooks are.
+  explicit SplitProgram(std::shared_ptr<const observe::Tape> tape);
+
+  using Compile =
+      std::function<Compilation(const aot::FlatFunction&, const std::vector<at::Tensor>&)>;
+  /// What the function returned, and then what it stored. A part is compiled when it is run for the
+  /// first time, for what it is given then; where that cannot be, its operators are called one by
+  /// one. Empty, and nothing is done, if a tensor is gone that has hooks.
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& arguments, const Compile& compile);
+
+  /// The stages of all parts that are compiled.
+  std::vector<Program> programs() const;
+
+ private:
+  /// What runs a part.
+  struct Runner {
+    Compilation compiled;  ///< has no plan if the part cannot be compiled
+    aot::FlatFunction one_by_one;
+  };
+  struct Piece {
+    explicit Piece(observe::Part p) : part(std::move(p)) {}
+    const observe::Part part;
+    std::atomic<std::shared_ptr<const Runner>> runner{};
+  };
+  class Run;
+
+  std::shared_ptr<const Runner> runner_of(Piece& piece, const std::vector<at::Tensor>& inputs,
+                                          const Compile& compile) const;
+
+  const std::shared_ptr<const observe::Tape> tape_;
+  const observe::Part whole_;
+  std::deque<Piece> pieces_;
+};
+
+}  // namespace ahead::compiling

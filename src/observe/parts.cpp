@@ -1,0 +1,186 @@
+#include "observe/parts.h"
+
+#include <algorithm>
+
+#include "ahead/errors.h"
+
+namespace ahead::observe {
+namespace {
+
+/// Calls visit(index, step) for each step that a replay runs.
+template <class Visit>
+void for_each_step(const Tape& tape, size_t begin, size_t end, Visit&& visit) {
+  for (size_t i = begin; i < end;) {
+    const Step& step = tape.steps[i];
+    const bool is_whole = !(step.kind == Step::Kind::Call && step.is_apart);
+    if (is_whole) visit(i, step);
+    i = step.end > i && is_whole ? step.end : i + 1;
+  }
+}
+
+/// Calls visit(id) for each variable that a step uses.
+template <class Visit>
+void for_each_use(const Step& step, Visit&& visit) {
+  for (VariableId id : step.ins) visit(id);
+  if (step.history == nullptr) return;
+  for (VariableId id : step.history->saved_variables) visit(id);
+  for (const CustomHistory::Edge& edge : step.history->edges) visit(edge.variable);
+}
+
+/// Whether a step leaves all tensors that were there as they were.
+bool is_pure(const Step& step) {
+  if (step.kind == Step::Kind::Number) return true;
+  return step.kind == Step::Kind::Call &&
+         std::none_of(step.op->arguments.begin(), step.op->arguments.end(),
+                      [](const ObservedOp::Argument& argument) { return argument.is_written; });
+}
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw Unsupported("compile", "the function registers a hook, " + what +
+                                   ". Register it outside of the compiled function.");
+}
+
+class Splitter {
+ public:
+  explicit Splitter(const Tape& tape)
+      : tape_(tape), whole_(whole(tape)), made_in_(static_cast<size_t>(tape.num_variables), -1) {}
+
+  std::vector<Part> run() {
+    find_parts();
+    if (parts_.size() > 2) check_divisible();
+    for (size_t i = 0; i < parts_.size(); ++i) find_made(i);
+    for (size_t i = 0; i < parts_.size(); ++i) connect(i);
+    for (VariableId id : whole_.outs) need(id, parts_.size());
+    return std::move(parts_);
+  }
+
+ private:
+  bool is_from_outside(VariableId id) const {
+    return id < tape_.num_inputs ||
+           std::any_of(tape_.captured.begin(), tape_.captured.end(),
+                       [&](const CapturedTensor& captured) { return captured.id == id; });
+  }
+
+  /// Nobody will ask for the gradient of what is gone with the call.
+  bool is_lost(const Step& hook) const {
+    return !tape_.leaves_history && !is_from_outside(hook.ins[0]);
+  }
+
+  void find_parts() {
+    parts_.emplace_back();
+    Part next;
+    bool has_work = false, is_changed = false;
+    for_each_step(tape_, 0, tape_.steps.size(), [&](size_t i, const Step& step) {
+      if (!step.is_hook()) {
+        has_work = true;
+        is_changed |= !is_pure(step);
+        return;
+      }
+      if (is_lost(step)) return;
+      // A hook sees the same gradient wherever it is registered, as long as nothing is written.
+      if (!is_changed && is_from_outside(step.ins[0])) return parts_[0].hooks.push_back(i);
+      if (has_work) {
+        next.end = i;
+        parts_.push_back(std::exchange(next, Part{i + 1}));
+        has_work = false;
+      }
+      parts_.back().hooks.push_back(i);
+    });
+    if (!has_work) return;
+    next.end = tape_.steps.size();
+    next.last_ambient = tape_.last_ambient;
+    parts_.push_back(std::move(next));
+  }
+
+  void check_divisible() const {
+    if (tape_.differentiates) refuse("and takes gradients itself");
+    if (!tape_.histories.empty()) refuse("and uses a custom autograd function");
+    if (parts_.back().last_ambient != tape_.last_ambient)
+      refuse("and leaves grad mode in another state than it found it");
+    const auto check = [&](size_t i, const Step& step) {
+      if (step.kind == Step::Kind::EnterCheckpoint) refuse("beside a checkpointed region");
+      if (step.kind == Step::Kind::SetGrad) refuse("and sets a .grad");
+      if (step.kind == Step::Kind::Read && i >= parts_[1].end)
+        refuse("and reads a value of a tensor after that");
+    };
+    for_each_step(tape_, 0, tape_.steps.size(), check);
+  }
+
+  void find_made(size_t part) {
+    for_each_step(tape_, parts_[part].begin, parts_[part].end, [&](size_t, const Step& step) {
+      for (VariableId id : step.outs) {
+        if (id == no_variable || is_from_outside(id)) continue;
+        int32_t& made = made_in_[static_cast<size_t>(id)];
+        if (made < 0) made = static_cast<int32_t>(part);
+      }
+    });
+  }
+
+  /// A variable is used in a part, or behind it: the part that makes it returns it.
+  void need(VariableId id, size_t part) {
+    const int32_t made = id == no_variable ? -1 : made_in_[static_cast<size_t>(id)];
+    if (made < 0 || static_cast<size_t>(made) >= part) return;
+    add(parts_[static_cast<size_t>(made)].outs, id);
+    if (part < parts_.size()) add(parts_[part].ins, id);
+  }
+
+  static void add(std::vector<VariableId>& to, VariableId id) {
+    if (std::find(to.begin(), to.end(), id) == to.end()) to.push_back(id);
+  }
+
+  void connect(size_t index) {
+    Part& part = parts_[index];
+    part.ins.insert(part.ins.begin(), whole_.ins.begin(), whole_.ins.end());
+    std::vector<bool> is_used(made_in_.size());
+    for_each_step(tape_, part.begin, part.end, [&](size_t, const Step& step) {
+      for_each_use(step, [&](VariableId id) {
+        if (id == no_variable) return;
+        is_used[static_cast<size_t>(id)] = true;
+        need(id, index);
+      });
+    });
+    for (size_t i : whole_.captured) {
+      if (is_used[static_cast<size_t>(tape_.captured[i].id)]) part.captured.push_back(i);
+    }
+    for (size_t hook : part.hooks) need_for_hook(tape_.steps[hook].ins[0]);
+  }
+
+  void need_for_hook(VariableId id) {
+    const int32_t made = made_in_[static_cast<size_t>(id)];
+    if (made >= 0) add(parts_[static_cast<size_t>(made)].outs, id);
+  }
+
+  const Tape& tape_;
+  const Part whole_;
+  std::vector<int32_t> made_in_;  ///< the part that makes a variable; -1: it is from outside
+  std::vector<Part> parts_;
+};
+
+}  // namespace
+
+Part whole(const Tape& tape) {
+  Part part{0, tape.steps.size()};
+  part.last_ambient = tape.last_ambient;
+  for (VariableId id = 0; id < tape.num_inputs; ++id) part.ins.push_back(id);
+  for (size_t i = 0; i < tape.captured.size(); ++i) {
+    if (tape.captured[i].state.defined()) {
+      part.ins.push_back(tape.captured[i].id);
+    } else {
+      part.captured.push_back(i);
+    }
+  }
+  part.outs = tape.results;
+  for (const StoredTensor& stored : tape.stored) part.outs.push_back(stored.id);
+  return part;
+}
+
+bool has_hooks(const Tape& tape) {
+  return std::any_of(tape.steps.begin(), tape.steps.end(),
+                     [](const Step& step) { return step.is_hook(); });
+}
+
+std::vector<Part> split(const Tape& tape) {
+  return Splitter(tape).run();
+}
+
+}  // namespace ahead::observe

@@ -1,0 +1,63 @@
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+
+#include "observe/recorder.h"
+
+/// Hooks that user code registers, and gradients that it lets tensors keep.
+namespace ahead::observe {
+
+size_t Recorder::add_hook_step(Step::Kind kind, const at::Tensor& tensor) {
+  if (!scopes_.empty() || is_in_backward())
+    refuse("register_hook: an operator, or a hook, registers or removes a hook");
+  Step step{kind};
+  step.ins = {meet(tensor)};
+  return add(std::move(step));
+}
+
+void Recorder::add_hook(const at::Tensor& tensor, std::shared_ptr<const HookClosure> hook,
+                        unsigned position) {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  const size_t index = add_hook_step(Step::Kind::AddHook, tensor);
+  tape_->steps[index].hook = std::move(hook);
+  hooks_.push_back({index, position});
+}
+
+void Recorder::remove_hook(const at::Tensor& tensor, unsigned position) {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  const size_t index = add_hook_step(Step::Kind::RemoveHook, tensor);
+  Step& step = tape_->steps[index];
+  const auto is_removed = [&](const Hook& hook) {
+    return hook.position == position && tape_->steps[hook.step].ins == step.ins;
+  };
+  const auto known = std::find_if(hooks_.rbegin(), hooks_.rend(), is_removed);
+  if (known == hooks_.rend())
+    return refuse("remove_hook: the function removes a hook that was registered outside of it");
+  step.number = static_cast<uint32_t>(known->step);
+}
+
+void Recorder::retain_grad(const at::Tensor& tensor) {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  add_hook_step(Step::Kind::RetainGrad, tensor);
+}
+
+/// Whether something that is there after the call was computed by it, for autograd to go through.
+bool Recorder::leaves_history() const {
+  return std::any_of(variables_.begin(), variables_.end(), [&](const Variable& variable) {
+    const at::Tensor tensor = observe::lock(variable.tensor);
+    const auto* history = tensor.defined() ? peek_history(tensor) : nullptr;
+    return history != nullptr && history->sequence_nr() >= first_sequence_;
+  });
+}
+
+/// A gradient that a backward inside the function left in a tensor that is no leaf.
+void Recorder::check_retained() {
+  for (const Step& step : tape_->steps) {
+    if (step.kind != Step::Kind::RetainGrad) continue;
+    const at::Tensor tensor = observe::lock(variables_[static_cast<size_t>(step.ins[0])].tensor);
+    if (tensor.defined() && peek_grad(tensor) != nullptr)
+      refuse("retain_grad: a tensor that is no leaf gets its gradient inside the function");
+  }
+}
+
+}  // namespace ahead::observe
