@@ -418,6 +418,10 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
   }
   std::unique_ptr<compiling::SplitProgram> split;
   if (observe::has_hooks(*tape)) split = std::make_unique<compiling::SplitProgram>(tape);
+  if (options_.fullgraph && split != nullptr && split->is_divided())
+    throw Unsupported("compile",
+                      "register_hook, retain_grad: the function registers a hook between what it "
+                      "computes, so that it is no one graph. Do so outside, on what it returns.");
   const bool reads = reads_values(*tape);
   at::AutoGradMode grad_mode(observation.now.ambient.grad_mode);
   const observe::AtEntry at_entry(observation.recorder->entry_states());

@@ -1,34 +1,29 @@
 #include "compile/split_program.h"
 
 #include <ATen/core/VariableHooksInterface.h>
-#include <torch/csrc/autograd/functions/basic_ops.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <unordered_map>
 
 #include "ahead/errors.h"
-#include "base/libtorch.h"
 #include "observe/entry_state.h"
 #include "observe/replay.h"
 #include "runtime/call.h"
 
 namespace ahead::compiling {
 
+using observe::HookClosure;
 using observe::Part;
 using observe::Step;
 using observe::VariableId;
 
 namespace {
 
-/// Lets the gradient of a tensor go through a node of its own: one node stands for all that a
-/// program computes, and its hooks would run whichever of that is differentiated.
-const torch::autograd::Node* give_node(const at::Tensor& tensor) {
-  namespace impl = torch::autograd::impl;
-  NodePtr node = make_autograd_node<torch::autograd::Identity>();
-  node->set_next_edges({impl::gradient_edge(tensor)});
-  const uint32_t number = node->add_input_metadata(tensor);
-  impl::set_gradient_edge(tensor, {node, number});
-  return node.get();
+/// One node stands for all that a program computes, and meets hooks of what nobody differentiates:
+/// in eager these are not called.
+HookClosure::Function for_gradients(HookClosure::Function hook) {
+  return [hook = std::move(hook)](const at::TensorBase& gradient) {
+    return gradient.defined() ? hook(gradient) : at::TensorBase();
+  };
 }
 
 }  // namespace
@@ -51,9 +46,7 @@ class SplitProgram::Run {
     for (const Piece& piece : program_.pieces_) {
       for (size_t hook : piece.part.hooks) {
         const VariableId id = step(hook).ins[0];
-        const bool is_made = is_made_by_a_part(id);
-        if (!is_made && !at(id).defined()) return false;
-        if (is_made) nodes_.emplace(id, nullptr);
+        if (!is_made_by_a_part(id) && !at(id).defined()) return false;
       }
     }
     return true;
@@ -102,13 +95,9 @@ class SplitProgram::Run {
 
   void run(const Step& hook, size_t index) {
     const at::Tensor& tensor = at(hook.ins[0]);
-    if (const auto made = nodes_.find(hook.ins[0]); made != nodes_.end()) {
-      if (!tensor.is_leaf() && tensor.grad_fn().get() != made->second)
-        made->second = give_node(tensor);
-    }
     if (hook.kind == Step::Kind::AddHook) {
-      positions_[index] =
-          at::impl::GetVariableHooks()->_register_hook(tensor, hook.hook->function());
+      positions_[index] = at::impl::GetVariableHooks()->_register_hook(
+          tensor, for_gradients(hook.hook->function()));
     } else if (hook.kind == Step::Kind::RemoveHook) {
       tensor.remove_hook(positions_.at(hook.number));
     } else {
@@ -119,8 +108,6 @@ class SplitProgram::Run {
   SplitProgram& program_;
   const Compile& compile_;
   std::vector<at::Tensor> variables_;
-  /// Tensors with hooks that a part makes, and the node of their own that they have got.
-  std::unordered_map<VariableId, const torch::autograd::Node*> nodes_;
   std::unordered_map<size_t, unsigned> positions_;
 };
 
@@ -141,7 +128,7 @@ std::shared_ptr<const SplitProgram::Runner> SplitProgram::runner_of(
   auto made = std::make_shared<Runner>();
   made->one_by_one = observe::replay(tape_, piece.part);
   try {
-    made->compiled = compile(made->one_by_one, inputs);
+    if (!piece.part.is_one_by_one) made->compiled = compile(made->one_by_one, inputs);
   } catch (const Unsupported&) {
     // What the user's code did can still be done.
   }

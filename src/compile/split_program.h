@@ -18,6 +18,9 @@ class SplitProgram {
   /// Throws Unsupported if the recording cannot be divided where its hooks are.
   explicit SplitProgram(std::shared_ptr<const observe::Tape> tape);
 
+  /// Whether it is more than one program.
+  bool is_divided() const { return pieces_.size() > 2; }
+
   using Compile =
       std::function<Compilation(const aot::FlatFunction&, const std::vector<at::Tensor>&)>;
   /// What the function returned, and then what it stored. A part is compiled when it is run for the

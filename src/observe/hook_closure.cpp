@@ -3,6 +3,7 @@
 #ifdef __GLIBCXX__
 #include <malloc.h>
 
+#include <array>
 #include <cstdlib>
 #endif
 #include <cstring>
@@ -44,14 +45,14 @@ std::string_view bytes_of(const Layout& layout) {
   return {static_cast<const char*>(layout.closure._M_access()), sizeof layout.closure};
 }
 
-/// A copy whose memory behind the closure's end, which belongs to nobody, is zero as a rule: the
-/// allocator gives out again what it was given back last.
+/// A copy whose memory behind the closure's end, which belongs to nobody, is zero: the allocator
+/// gives out again what it was given back last, of which it keeps a few.
 Function copy_of(const Function& hook) {
   if (void* closure = closure_on_heap(layout_of(hook))) {
     const size_t size = malloc_usable_size(closure);
-    void* next = std::malloc(size);
-    std::memset(next, 0, size);
-    std::free(next);
+    std::array<void*, 8> next;
+    for (void*& memory : next) memory = std::calloc(1, size);
+    for (void* memory : next) std::free(memory);
   }
   return hook;
 }

@@ -1,20 +1,22 @@
 #include "observe/parts.h"
 
 #include <algorithm>
+#include <map>
 
 #include "ahead/errors.h"
 
 namespace ahead::observe {
 namespace {
 
-/// Calls visit(index, step) for each step that a replay runs.
+/// Calls visit(index, step, next) for each step that a replay runs, after which `next` follows.
 template <class Visit>
 void for_each_step(const Tape& tape, size_t begin, size_t end, Visit&& visit) {
   for (size_t i = begin; i < end;) {
     const Step& step = tape.steps[i];
     const bool is_whole = !(step.kind == Step::Kind::Call && step.is_apart);
-    if (is_whole) visit(i, step);
-    i = step.end > i && is_whole ? step.end : i + 1;
+    const size_t next = step.end > i && is_whole ? step.end : i + 1;
+    if (is_whole) visit(i, step, next);
+    i = next;
   }
 }
 
@@ -25,14 +27,6 @@ void for_each_use(const Step& step, Visit&& visit) {
   if (step.history == nullptr) return;
   for (VariableId id : step.history->saved_variables) visit(id);
   for (const CustomHistory::Edge& edge : step.history->edges) visit(edge.variable);
-}
-
-/// Whether a step leaves all tensors that were there as they were.
-bool is_pure(const Step& step) {
-  if (step.kind == Step::Kind::Number) return true;
-  return step.kind == Step::Kind::Call &&
-         std::none_of(step.op->arguments.begin(), step.op->arguments.end(),
-                      [](const ObservedOp::Argument& argument) { return argument.is_written; });
 }
 
 [[noreturn]] void refuse(const std::string& what) {
@@ -66,30 +60,49 @@ class Splitter {
     return !tape_.leaves_history && !is_from_outside(hook.ins[0]);
   }
 
+  /// The first step that a hook can come before.
+  size_t place_of(const Step& hook) const {
+    return hook.kind == Step::Kind::RemoveHook ? tape_.steps[hook.number].number : hook.number;
+  }
+
+  /// Hooks by the step that they follow, as the number of the next one; 0: they come first.
+  void find_hooks() {
+    for (size_t i = 0; i < tape_.steps.size(); ++i) {
+      const Step& hook = tape_.steps[i];
+      if (!hook.is_hook() || is_lost(hook)) continue;
+      const bool is_new_leaf = place_of(hook) == 0 && !is_from_outside(hook.ins[0]);
+      hooks_[is_new_leaf ? i : place_of(hook)].push_back(i);
+    }
+  }
+
+  std::vector<size_t> hooks_behind(size_t step, size_t next) const {
+    std::vector<size_t> found;
+    for (auto hooks = hooks_.upper_bound(step); hooks != hooks_.end() && hooks->first <= next;
+         ++hooks)
+      found.insert(found.end(), hooks->second.begin(), hooks->second.end());
+    return found;
+  }
+
   void find_parts() {
-    parts_.emplace_back();
-    Part next;
-    bool has_work = false, is_changed = false;
-    for_each_step(tape_, 0, tape_.steps.size(), [&](size_t i, const Step& step) {
-      if (!step.is_hook()) {
-        has_work = true;
-        is_changed |= !is_pure(step);
-        return;
-      }
-      if (is_lost(step)) return;
-      // A hook sees the same gradient wherever it is registered, as long as nothing is written.
-      if (!is_changed && is_from_outside(step.ins[0])) return parts_[0].hooks.push_back(i);
-      if (has_work) {
-        next.end = i;
-        parts_.push_back(std::exchange(next, Part{i + 1}));
-        has_work = false;
-      }
-      parts_.back().hooks.push_back(i);
+    find_hooks();
+    parts_.emplace_back().hooks = hooks_[0];
+    size_t begin = 0;
+    bool has_work = false;
+    const auto close = [&](size_t end, bool is_one_by_one) {
+      if (has_work) parts_.push_back({.begin = begin, .end = end, .is_one_by_one = is_one_by_one});
+      begin = end;
+      has_work = false;
+    };
+    for_each_step(tape_, 0, tape_.steps.size(), [&](size_t i, const Step& step, size_t next) {
+      const std::vector<size_t> hooks = hooks_behind(i, next);
+      if (!hooks.empty() && !step.is_hook()) close(i, false);
+      has_work |= !step.is_hook();
+      if (hooks.empty()) return;
+      close(next, true);
+      parts_.back().hooks.insert(parts_.back().hooks.end(), hooks.begin(), hooks.end());
     });
-    if (!has_work) return;
-    next.end = tape_.steps.size();
-    next.last_ambient = tape_.last_ambient;
-    parts_.push_back(std::move(next));
+    close(tape_.steps.size(), false);
+    if (parts_.back().end == tape_.steps.size()) parts_.back().last_ambient = tape_.last_ambient;
   }
 
   void check_divisible() const {
@@ -97,7 +110,7 @@ class Splitter {
     if (!tape_.histories.empty()) refuse("and uses a custom autograd function");
     if (parts_.back().last_ambient != tape_.last_ambient)
       refuse("and leaves grad mode in another state than it found it");
-    const auto check = [&](size_t i, const Step& step) {
+    const auto check = [&](size_t i, const Step& step, size_t) {
       if (step.kind == Step::Kind::EnterCheckpoint) refuse("beside a checkpointed region");
       if (step.kind == Step::Kind::SetGrad) refuse("and sets a .grad");
       if (step.kind == Step::Kind::Read && i >= parts_[1].end)
@@ -107,13 +120,14 @@ class Splitter {
   }
 
   void find_made(size_t part) {
-    for_each_step(tape_, parts_[part].begin, parts_[part].end, [&](size_t, const Step& step) {
-      for (VariableId id : step.outs) {
-        if (id == no_variable || is_from_outside(id)) continue;
-        int32_t& made = made_in_[static_cast<size_t>(id)];
-        if (made < 0) made = static_cast<int32_t>(part);
-      }
-    });
+    for_each_step(tape_, parts_[part].begin, parts_[part].end,
+                  [&](size_t, const Step& step, size_t) {
+                    for (VariableId id : step.outs) {
+                      if (id == no_variable || is_from_outside(id)) continue;
+                      int32_t& made = made_in_[static_cast<size_t>(id)];
+                      if (made < 0) made = static_cast<int32_t>(part);
+                    }
+                  });
   }
 
   /// A variable is used in a part, or behind it: the part that makes it returns it.
@@ -132,7 +146,7 @@ class Splitter {
     Part& part = parts_[index];
     part.ins.insert(part.ins.begin(), whole_.ins.begin(), whole_.ins.end());
     std::vector<bool> is_used(made_in_.size());
-    for_each_step(tape_, part.begin, part.end, [&](size_t, const Step& step) {
+    for_each_step(tape_, part.begin, part.end, [&](size_t, const Step& step, size_t) {
       for_each_use(step, [&](VariableId id) {
         if (id == no_variable) return;
         is_used[static_cast<size_t>(id)] = true;
@@ -153,6 +167,7 @@ class Splitter {
   const Tape& tape_;
   const Part whole_;
   std::vector<int32_t> made_in_;  ///< the part that makes a variable; -1: it is from outside
+  std::map<size_t, std::vector<size_t>> hooks_;
   std::vector<Part> parts_;
 };
 

@@ -13,6 +13,7 @@ struct Part {
   std::vector<VariableId> outs = {};  ///< what it returns
   std::vector<size_t> captured = {};  ///< what it uses from outside, among Tape::captured
   std::vector<size_t> hooks = {};     ///< the steps about hooks that follow it
+  bool is_one_by_one = false;         ///< its operators have to be called, rather than be compiled
   uint32_t last_ambient = 0;          ///< as it leaves the modes
 
   bool is_empty() const { return begin == end; }
@@ -25,8 +26,10 @@ Part whole(const Tape& tape);
 /// Whether a recording has hooks that somebody may call when it is over.
 bool has_hooks(const Tape& tape);
 
-/// The recording in parts, so that hooks can be registered between them. The first one is empty:
-/// its hooks come before all else. Throws Unsupported if it cannot be divided there.
+/// The recording in parts, so that hooks can be registered between them: behind the operator that
+/// made what they are on, which is a part of its own, so that gradients of any order meet them as
+/// in eager. The first part is empty: its hooks come before all else. Throws Unsupported if it
+/// cannot be divided there.
 std::vector<Part> split(const Tape& tape);
 
 }  // namespace ahead::observe

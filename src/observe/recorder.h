@@ -111,6 +111,7 @@ class Recorder {
   bool is_visible(int32_t scope) const;
   void read_value(size_t index, const c10::IValue& value);
   size_t add_hook_step(Step::Kind kind, const at::Tensor& tensor);
+  size_t first_step_after(const torch::autograd::Node& node) const;
   bool leaves_history() const;
   void check_retained();
 

@@ -12,7 +12,18 @@ size_t Recorder::add_hook_step(Step::Kind kind, const at::Tensor& tensor) {
     refuse("register_hook: an operator, or a hook, registers or removes a hook");
   Step step{kind};
   step.ins = {meet(tensor)};
+  if (const auto* history = peek_history(tensor); history != nullptr)
+    step.number = static_cast<uint32_t>(first_step_after(*history));
   return add(std::move(step));
+}
+
+/// The first step after a node was made.
+size_t Recorder::first_step_after(const torch::autograd::Node& node) const {
+  if (node.sequence_nr() < first_sequence_) return 0;
+  const auto after =
+      std::upper_bound(tape_->steps.begin(), tape_->steps.end(), node.sequence_nr(),
+                       [](uint64_t number, const Step& step) { return number < step.sequence; });
+  return static_cast<size_t>(after - tape_->steps.begin());
 }
 
 void Recorder::add_hook(const at::Tensor& tensor, std::shared_ptr<const HookClosure> hook,

@@ -259,10 +259,7 @@ void Recorder::note_history(VariableId id, const at::Tensor& tensor) {
 std::shared_ptr<CustomHistory> Recorder::describe_history(const NodePtr& node) {
   auto history = std::make_shared<CustomHistory>();
   history->name = node->name();
-  const auto after =
-      std::upper_bound(tape_->steps.begin(), tape_->steps.end(), node->sequence_nr(),
-                       [](uint64_t number, const Step& step) { return number < step.sequence; });
-  tape_->histories.push_back({static_cast<size_t>(after - tape_->steps.begin()), history});
+  tape_->histories.push_back({first_step_after(*node), history});
   for (uint32_t i = 0; i < node->num_inputs(); ++i)
     history->results.push_back(node->input_metadata(i));
   for (const torch::autograd::Edge& edge : node->next_edges())

@@ -66,6 +66,7 @@ struct Step {
   bool is_apart = false;
   uint32_t ambient = 0;  ///< among Tape::ambients
   uint32_t end = 0;
+  /// AddHook and RetainGrad: one more than the step that gave ins[0] its history; 0: none did.
   uint32_t number = 0;
   uint64_t sequence = 0;  ///< the number of the next autograd node, before it
   const ObservedOp* op = nullptr;

@@ -249,12 +249,21 @@ TEST(KeptGradient, OnceDifferentiable) {
   expect_derivatives([](const at::Tensor& x) { return Once::apply(x * x) * x.sin(); });
 }
 
-TEST(KeptGradient, FunctionsThatRegisterHooksRunEagerly) {
-  expect_eager_derivatives([](const at::Tensor& x) {
+TEST(KeptGradient, FunctionsThatRegisterHooks) {
+  const auto f = [](const at::Tensor& x) {
     const at::Tensor y = x.exp();
     y.register_hook([](const at::Tensor& gradient) { return gradient * gradient; });
     return y * x;
-  });
+  };
+  auto compiled = compile(f, {.confirm = 0});
+  for (int call = 0; call < 3; ++call) {
+    const at::Tensor x = leaf({5});
+    expect_same(derivatives(f, x, 4), derivatives(compiled, x, 4));
+  }
+  expect_hits(compiled);
+  // A hook between what is computed divides the graph.
+  auto whole = compile(f, {.fullgraph = true, .confirm = 0});
+  EXPECT_THROW(whole(leaf({5})), Unsupported);
 }
 
 TEST(KeptGradient, WritesThatAutogradDoesNotSee) {

@@ -104,9 +104,9 @@ TEST(LateReads, HooksReadWhatEagersDo) {
     return x.grad();
   };
   auto compiled = compile(function, {.confirm = 0});
-  for (int call = 0; call < 3; ++call)
+  for (int call = 0; call < 5; ++call)
     EXPECT_TRUE(at::equal(gradient(compiled), gradient(function))) << call;
-  expect_runs_eagerly(compiled);
+  expect_runs_eagerly(compiled, 3);
 }
 
 TEST(LateReads, ViewsOfOverwrittenArgumentsInTheMiddleOfTheirMemory) {
@@ -137,9 +137,9 @@ TEST(LateReads, ViewsOfOverwrittenArgumentsInTheMiddleOfTheirMemory) {
     expect_hits(compiled);
   }
   auto eager = compile(hooked, {.confirm = 0});
-  for (int call = 0; call < 3; ++call)
+  for (int call = 0; call < 5; ++call)
     EXPECT_TRUE(at::equal(gradient(eager), gradient(hooked))) << call;
-  expect_runs_eagerly(eager);
+  expect_runs_eagerly(eager, 3);
 }
 
 }  // namespace

@@ -212,7 +212,7 @@ TEST(CompileRegressions, HookThatReadsAnArgumentWrittenToBeforeTheBackwardRunsEa
     return {y};
   };
   auto compiled = compile(aot::FlatFunction(f), {.confirm = 0});
-  for (int call = 0; call < 3; ++call) {
+  for (int call = 0; call < 5; ++call) {
     const at::Tensor x = leaf({3}), read = at::randn({2});
     const at::Tensor y = compiled(Tensors{x, read})[0];
     for (int backward = 0; backward < 2; ++backward) {
@@ -222,9 +222,7 @@ TEST(CompileRegressions, HookThatReadsAnArgumentWrittenToBeforeTheBackwardRunsEa
       read.mul_(2);
     }
   }
-  expect_runs_eagerly(compiled);
-  auto whole = compile(aot::FlatFunction(f), {.fullgraph = true, .confirm = 0});
-  EXPECT_THROW(whole(Tensors{leaf({3}), at::randn({2})}), Unsupported);
+  expect_runs_eagerly(compiled, 3);
 }
 
 TEST(CompileRegressions, ProductsWithZerosWhoseStridesNoElementFollows) {
@@ -355,7 +353,7 @@ TEST(CompileRegressions, ExpandedGradientsForKernelsThatReadTheirMemory) {
        leaf({4, 1})});
 }
 
-TEST(CompileRegressions, HookInAFunctionWithSeveralResultsRunsEagerly) {
+TEST(CompileRegressions, HookInAFunctionWithSeveralResults) {
   const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
     const at::Tensor y = in[0] * 2;
     y.register_hook([](const at::Tensor& gradient) { return gradient * gradient + 1; });
@@ -370,7 +368,7 @@ TEST(CompileRegressions, HookInAFunctionWithSeveralResultsRunsEagerly) {
       expect_same(torch::autograd::grad({expected[i].sum()}, {arguments[i]}),
                   torch::autograd::grad({actual[i].sum()}, {arguments[i]}));
   }
-  expect_runs_eagerly(compiled);
+  expect_hits(compiled);
 }
 
 TEST(CompileRegressions, GradientByAnArgumentThatIsCapturedAsWellAndWasWrittenTo) {
