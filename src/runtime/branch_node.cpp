@@ -1,7 +1,6 @@
 #include "runtime/branch_node.h"
 
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
-#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/dynamo/compiled_autograd.h>
 
@@ -72,17 +71,8 @@ variable_list BranchNode::apply(variable_list&& gradients) {
 
 void BranchNode::release_variables() {
   std::lock_guard<std::mutex> lock(mutex_);
+  if (owner_ != nullptr && !released_) owner_->note_released_branch();
   released_ = true;
-}
-
-void BranchNode::compiled_args(CompiledNodeArgs& args) const {
-  owner()->compiled_args(args);
-}
-
-variable_list BranchNode::apply_with_saved(const variable_list& gradients,
-                                           SwapSavedVariables& saved) {
-  return static_cast<CompiledNode&>(*owner()).apply_with_saved(gradients, wanted_gradients(),
-                                                               saved);
 }
 
 void BranchNode::give(int64_t backward, variable_list& all) {
@@ -96,10 +86,6 @@ std::optional<variable_list> BranchNode::take(int64_t backward) {
   std::optional<Given> given = std::exchange(given_, std::nullopt);
   if (!given || given->backward != backward) return std::nullopt;
   return std::move(given->gradients);
-}
-
-bool BranchNode::take_early_run(int64_t backward) {
-  return std::exchange(early_run_, std::nullopt) == backward;
 }
 
 }  // namespace ahead::runtime

@@ -33,7 +33,7 @@ class ForkNode final : public torch::autograd::Node {
 
 /// Stands between some inputs of a call and those of its results that lead to them, so that
 /// LibTorch comes to these inputs when it does in eager. The gradients are computed by the node of
-/// the call, which is its owner.
+/// the call, which is its owner. Compiled autograd leaves it to itself.
 class BranchNode final : public torch::autograd::Node {
  public:
   BranchNode(CompiledNode& owner, std::string name, const CallPlan::PartlyReached& part,
@@ -49,10 +49,6 @@ class BranchNode final : public torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
   void release_variables() override;
   std::string name() const override { return name_; }
-  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) const override;
-  torch::autograd::variable_list apply_with_saved(
-      const torch::autograd::variable_list& gradients,
-      torch::dynamo::autograd::SwapSavedVariables& saved) override;
 
   // For the owner, which holds its own lock meanwhile:
 
@@ -60,10 +56,10 @@ class BranchNode final : public torch::autograd::Node {
   void give(int64_t backward, torch::autograd::variable_list& all);
   /// What it was given in this backward; none: nothing.
   std::optional<torch::autograd::variable_list> take(int64_t backward);
-  /// Notes that it ran before its owner did.
-  void note_early_run(int64_t backward) { early_run_ = backward; }
-  /// Whether that was so in this backward. To be asked once.
-  bool take_early_run(int64_t backward);
+  /// Notes that it ran without being given anything.
+  void note_run(int64_t backward) { last_run_ = backward; }
+  /// Whether that was so in this backward.
+  bool has_run_in(int64_t backward) const { return last_run_ == backward; }
 
  private:
   NodePtr owner() const;
@@ -77,7 +73,7 @@ class BranchNode final : public torch::autograd::Node {
   const std::string name_;
   const std::vector<bool> reached_by_;
   std::optional<Given> given_;
-  std::optional<int64_t> early_run_;
+  int64_t last_run_ = -1;
   bool released_ = false;
 };
 

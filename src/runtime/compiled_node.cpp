@@ -113,7 +113,7 @@ void CompiledNode::save_again(const std::vector<at::Tensor>& inputs, const at::T
 
 variable_list CompiledNode::differentiate(variable_list&& gradients,
                                           const BackwardProgram::Mask& wanted) {
-  TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
+  TORCH_CHECK(!is_empty_, torch::autograd::ERR_BACKWARD_TWICE);
   if (plan_->verbose) log_tensors(name() + " is given the gradients", gradients);
   if (plan_->asserts != nullptr) plan_->asserts->check_tangents(gradients);
   std::optional<AutocastScope> autocast;
@@ -263,6 +263,12 @@ void CompiledNode::check_unchanged(const Intermediate& kept) const {
 void CompiledNode::release_variables() {
   std::lock_guard<std::mutex> lock(mutex_);
   released_ = true;
+  const bool is_still_needed = !serves_branches_ && released_branches_ < branches_.size();
+  if (!is_still_needed) clear();
+}
+
+void CompiledNode::clear() {
+  is_empty_ = true;
   variables_.clear();
   intermediates_.clear();
   further_inputs_.clear();

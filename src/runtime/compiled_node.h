@@ -42,6 +42,8 @@ class CompiledNode final : public torch::autograd::Node {
   torch::autograd::variable_list apply_for(BranchNode& branch,
                                            torch::autograd::variable_list&& gradients);
   void release_variables() override;
+  /// A branch needs nothing any more.
+  void note_released_branch();
   void will_release_variables() override { will_release_ = true; }
   std::string name() const override;
   /// For compiled autograd: what the node holds, and its backward graph called operator by
@@ -50,10 +52,6 @@ class CompiledNode final : public torch::autograd::Node {
   torch::autograd::variable_list apply_with_saved(
       const torch::autograd::variable_list& gradients,
       torch::dynamo::autograd::SwapSavedVariables& saved) override;
-  /// The same for what goes through a branch.
-  torch::autograd::variable_list apply_with_saved(
-      const torch::autograd::variable_list& gradients, const BackwardProgram::Mask& wanted,
-      torch::dynamo::autograd::SwapSavedVariables& saved);
 
  private:
   /// An intermediate that only this node holds, unless it shares memory with an output.
@@ -70,6 +68,7 @@ class CompiledNode final : public torch::autograd::Node {
   torch::autograd::Edge edge_of_output(size_t index, const at::Tensor& output);
   void set_history(const CallPlan::Saved& saved, const at::Tensor& unpacked);
   bool is_own(const at::Tensor& output) const;
+  void clear();
   torch::autograd::edge_list all_edges() const;
   torch::autograd::variable_list differentiate(torch::autograd::variable_list&& gradients,
                                                const BackwardProgram::Mask& wanted);
@@ -98,9 +97,12 @@ class CompiledNode final : public torch::autograd::Node {
   std::vector<torch::autograd::SavedVariable> further_inputs_;
   /// Branch nodes, which know this one as long as it lives; there are none in most calls.
   std::vector<NodePtr> branches_;
+  size_t released_branches_ = 0;
+  bool serves_branches_ = false;  ///< the backward that runs now gave them all they need
   bool released_ = false;
+  bool is_empty_ = false;  ///< what was saved is gone
   bool will_release_ = false;
-  bool may_donate_ = false;  ///< nobody needs what is saved after the backward that runs now
+  bool may_donate_ = false;  ///< nobody needs what is saved once this has been computed
 };
 
 }  // namespace ahead::runtime

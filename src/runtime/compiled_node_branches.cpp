@@ -89,14 +89,17 @@ edge_list CompiledNode::all_edges() const {
 
 variable_list CompiledNode::apply(variable_list&& gradients) {
   std::lock_guard<std::mutex> lock(mutex_);
-  may_donate_ = will_release_ && plan_->donates_saved;
+  TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
+  // Compiled autograd runs nodes outside of LibTorch's backwards, so branches are on their own.
+  const int64_t backward = branches_.empty() ? 0 : torch::autograd::get_current_graph_task_id();
+  serves_branches_ = will_release_ && backward >= 0;
+  may_donate_ = serves_branches_ && plan_->donates_saved;
   BackwardProgram::Mask wanted = wanted_gradients();
-  if (branches_.empty()) return differentiate(std::move(gradients), wanted);
-  const int64_t backward = torch::autograd::get_current_graph_task_id();
+  if (branches_.empty() || backward < 0) return differentiate(std::move(gradients), wanted);
   std::vector<BranchNode*> following;
   for (const NodePtr& node : branches_) {
     BranchNode& branch = branch_of(node);
-    if (branch.take_early_run(backward)) continue;
+    if (branch.has_run_in(backward)) continue;
     const BackwardProgram::Mask further = branch.wanted_gradients();
     for (size_t i = 0; i < wanted.size(); ++i) wanted[i] |= further[i];
     following.push_back(&branch);
@@ -106,11 +109,17 @@ variable_list CompiledNode::apply(variable_list&& gradients) {
   return all;
 }
 
+void CompiledNode::note_released_branch() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  ++released_branches_;
+  if (released_ && released_branches_ == branches_.size()) clear();
+}
+
 variable_list CompiledNode::apply_for(BranchNode& branch, variable_list&& gradients) {
   std::lock_guard<std::mutex> lock(mutex_);
   const int64_t backward = torch::autograd::get_current_graph_task_id();
   if (std::optional<variable_list> given = branch.take(backward)) return std::move(*given);
-  branch.note_early_run(backward);
+  branch.note_run(backward);
   may_donate_ = false;
   return differentiate(std::move(gradients), branch.wanted_gradients());
 }

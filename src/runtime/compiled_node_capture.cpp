@@ -38,12 +38,6 @@ void CompiledNode::compiled_args(CompiledNodeArgs& args) const {
 
 variable_list CompiledNode::apply_with_saved(const variable_list& gradients,
                                              SwapSavedVariables& saved) {
-  return apply_with_saved(gradients, wanted_gradients(), saved);
-}
-
-variable_list CompiledNode::apply_with_saved(const variable_list& gradients,
-                                             const BackwardProgram::Mask& wanted,
-                                             SwapSavedVariables& saved) {
   if (!fits_autocast()) throw_other_autocast();
   const Swapped swapped(*this, saved);
   std::vector<at::Tensor> args;
@@ -60,7 +54,7 @@ variable_list CompiledNode::apply_with_saved(const variable_list& gradients,
     defined.push_back(tangent.defined());
     args.push_back(std::move(tangent));
   }
-  const Graph graph = plan_->backward->graph_for(defined, wanted);
+  const Graph graph = plan_->backward->graph_for(defined, wanted_gradients());
   return Interpreter(graph).replay(std::move(args));
 }
 
