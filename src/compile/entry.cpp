@@ -17,17 +17,6 @@ void for_each_captured(const runtime::CallPlan& plan, Visit&& visit) {
   }
 }
 
-/// Whether something of the user's runs when a gradient reaches a tensor.
-bool has_hooks(const at::Tensor& tensor) {
-  const auto* meta = observe::peek_meta(tensor);
-  if (meta == nullptr) return false;
-  if (!meta->hooks_.empty() || meta->post_acc_grad_hooks_ != nullptr) return true;
-  const NodePtr node =
-      meta->grad_fn_ ? meta->grad_fn_ : torch::autograd::impl::try_get_grad_accumulator(tensor);
-  return node && (!node->pre_hooks().empty() || !node->post_hooks().empty() ||
-                  !node->tensor_pre_hooks().empty());
-}
-
 }  // namespace
 
 CallKind::CallKind(const Situation& now, compiling::ModuleWatch::Readings module_readings,
@@ -143,18 +132,6 @@ void Entry::count_owners(const observe::Tape& tape, const std::vector<Holders>& 
       owners[i].store(captured.owners + own, std::memory_order_relaxed);
     }
   });
-}
-
-bool Entry::meets_hooks(const std::vector<at::Tensor>& leaves) const {
-  for (int32_t index : kind.plan->partly_reached) {
-    const runtime::CallPlan::Input& input = kind.plan->inputs[static_cast<size_t>(index)];
-    const bool is_argument = input.kind == runtime::CallPlan::Input::Kind::Argument;
-    const auto position = static_cast<size_t>(input.index);
-    if (is_argument && position >= leaves.size()) continue;
-    const at::Tensor& tensor = is_argument ? leaves[position] : input.captured;
-    if (tensor.defined() && has_hooks(tensor)) return true;
-  }
-  return false;
 }
 
 bool Entry::lost_an_owner() const {

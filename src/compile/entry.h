@@ -124,8 +124,6 @@ struct Entry {
   };
   /// The same for a new entry, where the tape's tensors had these holders before it was made.
   void count_owners(const observe::Tape& tape, const std::vector<Holders>& before);
-  /// A tensor with hooks would be met by backwards that do not meet it in eager.
-  bool meets_hooks(const std::vector<at::Tensor>& leaves) const;
   /// A captured tensor has fewer owners than ever: the function may be using another one.
   bool lost_an_owner() const;
 };

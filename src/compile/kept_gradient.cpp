@@ -8,15 +8,18 @@
 #include <algorithm>
 #include <exception>
 #include <mutex>
+#include <optional>
 
 #include "ahead/errors.h"
 #include "base/libtorch.h"
 #include "compile/derivative_graph.h"
 #include "compile/forward_cone.h"
+#include "runtime/branch_node.h"
 #include "runtime/guards.h"
 #include "runtime/region_watch.h"
 #include "runtime/saved_tensor_hooks.h"
 #include "runtime/surroundings.h"
+#include "trace/autograd_graph.h"
 #include "trace/tracer.h"
 
 namespace ahead::compiling {
@@ -64,6 +67,8 @@ struct Case {
   std::vector<DerivativeGraph::Source> sources;
   std::vector<size_t> outputs;
   KeptTrace::Derivative derivative;
+  /// For each target of the next derivative, which gradients lead to it.
+  std::vector<std::vector<bool>> leading;
   GivenValues given;  ///< for derivatives of this one
   size_t num_given = 0;
   std::vector<std::unique_ptr<Case>> further;
@@ -171,12 +176,44 @@ class KeptGradient final : public runtime::DifferentiableBackward,
     }
     for (const at::Tensor& outside : found.derivative.outside)
       edges.push_back(impl::gradient_edge(outside));
-    const NodePtr node = make_autograd_node<KeptNode>(shared_from_this(), found, given);
-    node->set_next_edges(std::move(edges));
+    Tensors roots;
     for (size_t i = 0; i < gradients.size(); ++i) {
-      if (!found.derivative.has_history[i]) continue;
-      impl::set_gradient_edge(gradients[i], {node, node->add_input_metadata(gradients[i])});
+      if (found.derivative.has_history[i]) roots.push_back(gradients[i]);
     }
+    const bool is_split = is_unequally_watched(found.leading, edges);
+    NodePtr node;
+    for (size_t i = 0; i < roots.size(); ++i) {
+      if (!node || is_split) {
+        node = make_autograd_node<KeptNode>(shared_from_this(), found, given);
+        node->set_next_edges(
+            reached(found.leading, edges, is_split ? std::optional(i) : std::nullopt));
+        for (const at::Tensor& root : roots) node->add_input_metadata(root);
+      }
+      impl::set_gradient_edge(roots[i], {node, static_cast<uint32_t>(i)});
+    }
+  }
+
+  /// Whether somebody can tell from which of several gradients a backward comes.
+  static bool is_unequally_watched(const std::vector<std::vector<bool>>& leading,
+                                   const edge_list& edges) {
+    for (size_t i = 0; i < edges.size(); ++i) {
+      const auto count = std::count(leading[i].begin(), leading[i].end(), true);
+      const bool is_partly = count != 0 && static_cast<size_t>(count) != leading[i].size();
+      if (is_partly && runtime::is_watched(edges[i])) return true;
+    }
+    return false;
+  }
+
+  /// The edges that a backward of one gradient, or of any, goes along.
+  static edge_list reached(const std::vector<std::vector<bool>>& leading, edge_list edges,
+                           std::optional<size_t> root) {
+    for (size_t i = 0; i < edges.size(); ++i) {
+      const std::vector<bool>& from = leading[i];
+      const bool is_reached =
+          root ? from[*root] : std::find(from.begin(), from.end(), true) != from.end();
+      if (!is_reached) edges[i] = {};
+    }
+    return edges;
   }
 
   static Key key_of(const Tensors& tangents, const std::vector<bool>& wanted) {
@@ -217,6 +254,8 @@ class KeptGradient final : public runtime::DifferentiableBackward,
     }
     auto made = std::make_unique<Case>();
     made->derivative = trace_->differentiate(from.derivative.next, metas, wanted, create_graph);
+    const KeptTrace::Stage& next = made->derivative.next;
+    made->leading = tracing::roots_leading_to(next.targets, next.roots);
     made->given = from.given;
     made->num_given = from.num_given + tangents.size();
     for (size_t i = 0; i < tangents.size(); ++i) {

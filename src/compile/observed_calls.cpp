@@ -85,16 +85,22 @@ std::vector<StateTensor> states_of(const Tape& tape) {
   return states;
 }
 
-/// A captured tensor whose history grows with every call is behind the one node of the call, and so
-/// would be met by backwards that do not meet it in eager.
+bool is_partly_reached(const runtime::CallPlan& plan, int32_t input) {
+  for (const runtime::CallPlan::PartlyReached& part : plan.partly_reached) {
+    for (const int32_t place : part.places) {
+      if (plan.grad_inputs[static_cast<size_t>(place)] == input) return true;
+    }
+  }
+  return false;
+}
+
+/// A captured tensor whose history grows with every call has the nodes of all of them in it, which
+/// a backward of other results releases.
 void check_histories(const runtime::CallPlan& plan) {
   for (const runtime::CallPlan::Write& write : plan.writes) {
     const bool is_captured = plan.inputs[static_cast<size_t>(write.input)].kind ==
                              runtime::CallPlan::Input::Kind::Captured;
-    const std::vector<int32_t>& partly = plan.partly_reached;
-    if (!is_captured || !write.seen_by_autograd ||
-        std::find(partly.begin(), partly.end(), write.input) == partly.end())
-      continue;
+    if (!is_captured || !write.seen_by_autograd || !is_partly_reached(plan, write.input)) continue;
     throw Unsupported("compile",
                       "the function writes something with a history to a captured tensor, which "
                       "not all of its results depend on. Write under no_grad, or pass the tensor.");
@@ -189,7 +195,7 @@ Served ObservedCall::serve(const FlatTree& inputs, const HostParts& host) {
   Served served;
   bool is_eager = false, is_due = false;
   state_.for_each_fitting(now, options_, [&](const std::shared_ptr<Entry>& entry) {
-    is_eager = !entry->eager_reason.empty() || entry->meets_hooks(inputs.leaves);
+    is_eager = !entry->eager_reason.empty();
     if (is_eager) return true;
     entries.push_back(entry);
     // With other bytes the function may do something else: a program for that may follow.

@@ -233,7 +233,6 @@ void compile_training(runtime::CallPlan& plan, Capture& capture,
                       const detail::Compilers& compilers, Stages& stages) {
   const JointGraph joint(capture.graph);
   check_one_tangent(joint, capture);
-  find_partly_reached(plan, joint);
   PartitionedGraphs graphs = stages.run("partition", [&] {
     PartitionedGraphs halves = partition(joint, options, compilers.num_params_buffers);
     copy_raised_inputs(halves, plan);
@@ -246,6 +245,7 @@ void compile_training(runtime::CallPlan& plan, Capture& capture,
         std::move(kept), capture, joint, graphs, plan.backward_autocast.fixed, options, compilers);
   }
   plan_backward(plan, graphs);
+  find_partly_reached(plan, capture);
   plan.num_outputs = static_cast<int32_t>(graphs.forward.outputs().size());
   stages.keep(graphs.forward, ".forward");
   stages.keep(graphs.backward, ".backward");

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "ahead/errors.h"
@@ -381,42 +380,27 @@ int32_t output_sharing(const Graph& forward, Value* saved) {
   return -1;
 }
 
+/// Notes with which others an input belongs together, if not all outputs lead to it.
+void add_if_partly_reached(CallPlan& plan, int32_t input, const std::vector<bool>& outputs) {
+  const auto place = std::find(plan.grad_inputs.begin(), plan.grad_inputs.end(), input);
+  const auto index = place - plan.grad_inputs.begin();
+  if (place == plan.grad_inputs.end() || !plan.is_reached[static_cast<size_t>(index)] ||
+      std::find(outputs.begin(), outputs.end(), false) == outputs.end())
+    return;
+  const auto is_alike = [&](const CallPlan::PartlyReached& other) {
+    return other.outputs == outputs;
+  };
+  auto alike = std::find_if(plan.partly_reached.begin(), plan.partly_reached.end(), is_alike);
+  if (alike == plan.partly_reached.end()) alike = plan.partly_reached.insert(alike, {outputs, {}});
+  alike->places.push_back(position(index));
+}
+
 }  // namespace
 
 CallPlan plan_call(const Capture& capture) {
   CallPlan plan = PlanBuilder(capture).build();
   plan.grad_mode_after = capture.grad_mode_after;
   return plan;
-}
-
-void find_partly_reached(CallPlan& plan, const JointGraph& joint) {
-  std::vector<std::set<int32_t>> tangents(joint.value_capacity());
-  std::set<int32_t> all;
-  int32_t position = 0;
-  std::vector<int32_t> forward_input;
-  for (const Graph::Input& input : joint.inputs()) {
-    const bool is_tangent = input.slot.kind == Slot::Kind::Tangent;
-    forward_input.push_back(is_tangent ? -1 : position++);
-    if (!is_tangent) continue;
-    tangents[input.value->id()] = {input.slot.index};
-    all.insert(input.slot.index);
-  }
-  if (all.size() < 2) return;
-  for (const Node& node : joint.nodes()) {
-    if (node.phase != Phase::Backward) continue;
-    std::set<int32_t> reached;
-    node.for_each_operand([&](const Value* value) {
-      reached.insert(tangents[value->id()].begin(), tangents[value->id()].end());
-    });
-    for (const Value* result : node.results()) {
-      if (result != nullptr) tangents[result->id()] = reached;
-    }
-  }
-  for (const Graph::Output& output : joint.outputs()) {
-    const bool is_gradient = output.slot.kind == Slot::Kind::GradOf && output.value != nullptr;
-    if (is_gradient && tangents[output.value->id()] != all)
-      plan.partly_reached.push_back(forward_input[static_cast<size_t>(output.slot.index)]);
-  }
 }
 
 void copy_raised_inputs(PartitionedGraphs& graphs, const CallPlan& plan) {
@@ -476,6 +460,20 @@ void plan_backward(CallPlan& plan, PartitionedGraphs& graphs) {
   for (const Graph::Output& output : graphs.backward.outputs()) {
     plan.grad_inputs.push_back(output.slot.index);
     plan.is_reached.push_back(output.value != nullptr);
+  }
+}
+
+void find_partly_reached(CallPlan& plan, const Capture& capture) {
+  if (capture.tangents_leading_to.empty()) return;
+  std::vector<int32_t> forward_input;
+  int32_t next = 0;
+  for (const Graph::Input& input : capture.graph.inputs())
+    forward_input.push_back(input.slot.kind == Slot::Kind::Tangent ? -1 : next++);
+  size_t gradient = 0;
+  for (const Graph::Output& output : capture.graph.outputs()) {
+    if (output.slot.kind != Slot::Kind::GradOf) continue;
+    const int32_t input = forward_input[static_cast<size_t>(output.slot.index)];
+    add_if_partly_reached(plan, input, capture.tangents_leading_to.at(gradient++));
   }
 }
 

@@ -14,9 +14,6 @@ namespace ahead::compiling {
 /// graph.
 runtime::CallPlan plan_call(const tracing::Capture& capture);
 
-/// Notes which inputs get a gradient from some of the differentiable outputs only.
-void find_partly_reached(runtime::CallPlan& plan, const JointGraph& joint);
-
 /// Copies saved inputs whose version a call raises without giving them other contents: the next
 /// call would, as it seems, overwrite them.
 void copy_raised_inputs(PartitionedGraphs& graphs, const runtime::CallPlan& plan);
@@ -24,5 +21,9 @@ void copy_raised_inputs(PartitionedGraphs& graphs, const runtime::CallPlan& plan
 /// Adds to the plan how the backward gets what it needs. Saved values that the caller has anyway
 /// are removed from the forward graph's outputs.
 void plan_backward(runtime::CallPlan& plan, PartitionedGraphs& graphs);
+
+/// Notes which inputs only some of the differentiable outputs lead to. To be called after
+/// plan_backward.
+void find_partly_reached(runtime::CallPlan& plan, const tracing::Capture& capture);
 
 }  // namespace ahead::compiling

@@ -274,7 +274,7 @@ class Call {
   void follow_accumulator(int32_t input) {
     for (size_t i = 0; i < plan_.grad_inputs.size() && node_; ++i) {
       if (plan_.grad_inputs[i] != input) continue;
-      node_->set_next_edge(
+      static_cast<CompiledNode&>(*node_).replace_edge(
           i, torch::autograd::impl::gradient_edge(inputs_[static_cast<size_t>(input)]));
     }
   }

@@ -150,6 +150,12 @@ struct CallPlan {
     /// For a view: the graph output whose history it has; -1: that of a view.
     int32_t history = -1;
   };
+  /// Inputs that the same few of the differentiable outputs lead to. In eager a backward of the
+  /// others does not come to them.
+  struct PartlyReached {
+    std::vector<bool> outputs;    ///< for each of `differentiable`, whether it leads to them
+    std::vector<int32_t> places;  ///< among `grad_inputs`
+  };
   /// A tensor that the function made and then wrote to.
   struct NewVersion {
     int32_t output;
@@ -176,9 +182,7 @@ struct CallPlan {
   std::vector<int32_t> grad_inputs;
   /// Whether anything flows to each of them: in eager there is no edge to the others.
   std::vector<bool> is_reached;
-  /// Those of them whose gradient comes from some of the differentiable outputs only. In eager a
-  /// backward of the others does not meet them.
-  std::vector<int32_t> partly_reached;
+  std::vector<PartlyReached> partly_reached;
   std::vector<Saved> saved;
   int32_t num_outputs = 0;  ///< of the forward graph
   /// Where the forward graph's outputs begin to be saved values.

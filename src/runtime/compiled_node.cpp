@@ -44,10 +44,14 @@ void CompiledNode::connect(const std::vector<at::Tensor>& inputs,
     edges.push_back(plan_->is_reached[i] ? torch::autograd::impl::gradient_edge(input)
                                          : torch::autograd::Edge());
   }
+  for (const CallPlan::PartlyReached& part : plan_->partly_reached) branch_off(part, edges);
   set_next_edges(std::move(edges));
-  for (int32_t position : plan_->differentiable) {
-    const at::Tensor& output = outputs[static_cast<size_t>(position)];
-    torch::autograd::impl::set_gradient_edge(output, {self, add_input_metadata(output)});
+  for (size_t i = 0; i < plan_->differentiable.size(); ++i) {
+    const at::Tensor& output = outputs[static_cast<size_t>(plan_->differentiable[i])];
+    const uint32_t place = add_input_metadata(output);
+    for (const NodePtr& branch : branches_) branch->add_input_metadata(output);
+    torch::autograd::impl::set_gradient_edge(
+        output, branches_.empty() ? torch::autograd::Edge(self, place) : edge_of_output(i, output));
   }
 }
 
@@ -58,8 +62,7 @@ void CompiledNode::save(const std::vector<at::Tensor>& inputs, std::vector<at::T
     if (saved.kind == Saved::Kind::Input) {
       variables_.emplace_back(inputs[index], /*is_output=*/false);
     } else if (saved.kind == Saved::Kind::Output) {
-      const bool is_own = outputs[index].grad_fn().get() == this;
-      variables_.emplace_back(outputs[index], is_own);
+      variables_.emplace_back(outputs[index], is_own(outputs[index]));
     } else {
       Intermediate& kept = intermediates_.emplace_back();
       kept.tensor = std::move(outputs[index]);
@@ -108,19 +111,19 @@ void CompiledNode::save_again(const std::vector<at::Tensor>& inputs, const at::T
   }
 }
 
-variable_list CompiledNode::apply(variable_list&& gradients) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
+variable_list CompiledNode::differentiate(variable_list&& gradients,
+                                          const BackwardProgram::Mask& wanted) {
+  TORCH_CHECK(!is_empty_, torch::autograd::ERR_BACKWARD_TWICE);
   if (plan_->verbose) log_tensors(name() + " is given the gradients", gradients);
   if (plan_->asserts != nullptr) plan_->asserts->check_tangents(gradients);
   std::optional<AutocastScope> autocast;
   if (plan_->backward_autocast.fixed) autocast.emplace(*plan_->backward_autocast.fixed);
   const bool is_differentiable = at::GradMode::is_enabled();
   if (is_differentiable && plan_->double_backward != nullptr) {
-    return apply_differentiably(std::move(gradients));
+    return apply_differentiably(std::move(gradients), wanted);
   }
-  if (!fits_autocast()) return apply_under_autocast(std::move(gradients));
-  const BackwardProgram::Part& part = plan_->backward->part(gradients, wanted_gradients());
+  if (!fits_autocast()) return apply_under_autocast(std::move(gradients), wanted);
+  const BackwardProgram::Part& part = plan_->backward->part(gradients, wanted);
   lay_out_all(gradients, part.tangents);
   std::vector<at::Tensor> args = unpack(part.needs);
   for (at::Tensor& gradient : gradients) args.push_back(std::move(gradient));
@@ -135,7 +138,7 @@ variable_list CompiledNode::with_error(variable_list&& results) const {
       name() +
       ": the function was compiled with double_backward = false. (torch.compile with aot_autograd "
       "does not currently support double backward.)");
-  error->set_next_edges(torch::autograd::edge_list(next_edges()));
+  error->set_next_edges(all_edges());
   for (const at::Tensor& result : results) {
     if (!result.defined()) continue;
     torch::autograd::impl::set_gradient_edge(result, {error, error->add_input_metadata(result)});
@@ -151,10 +154,11 @@ bool CompiledNode::fits_autocast() const {
 }
 
 /// What computes gradients with history does so anew, under the autocast there is.
-variable_list CompiledNode::apply_under_autocast(variable_list&& gradients) {
+variable_list CompiledNode::apply_under_autocast(variable_list&& gradients,
+                                                 const BackwardProgram::Mask& wanted) {
   if (plan_->double_backward == nullptr) throw_other_autocast();
   try {
-    return apply_differentiably(std::move(gradients));
+    return apply_differentiably(std::move(gradients), wanted);
   } catch (const Unsupported& error) {
     throw_other_autocast(" It cannot be computed anew: " + error.msg());
   }
@@ -182,7 +186,8 @@ void CompiledNode::check_unwritten(int32_t input) const {
   }
 }
 
-variable_list CompiledNode::apply_differentiably(variable_list&& gradients) {
+variable_list CompiledNode::apply_differentiably(variable_list&& gradients,
+                                                 const BackwardProgram::Mask& wanted) {
   const std::vector<DifferentiableBackward::Need>& needs = plan_->double_backward->needs();
   const auto is_input = [](const DifferentiableBackward::Need& need) {
     return need.kind == DifferentiableBackward::Need::Kind::Input;
@@ -194,7 +199,7 @@ variable_list CompiledNode::apply_differentiably(variable_list&& gradients) {
         std::count_if(needs.begin(), needs.begin() + static_cast<ptrdiff_t>(i), is_input);
     return further_inputs_[static_cast<size_t>(place)].unpack(getptr());
   };
-  return plan_->double_backward->run({needed, gradients, wanted_gradients(), next_edges()});
+  return plan_->double_backward->run({needed, gradients, wanted, all_edges()});
 }
 
 BackwardProgram::Mask CompiledNode::wanted_gradients() const {
@@ -231,12 +236,14 @@ void CompiledNode::check_version(const Intermediate& kept) const {
 at::Tensor CompiledNode::unpack_saved(size_t index) {
   const Saved& saved = plan_->saved[index];
   if (saved.kind != Saved::Kind::Intermediate) {
-    return variables_[static_cast<size_t>(saved.place)].unpack(getptr());
+    at::Tensor unpacked = variables_[static_cast<size_t>(saved.place)].unpack(getptr());
+    if (!branches_.empty()) set_history(saved, unpacked);
+    return unpacked;
   }
   Intermediate& kept = intermediates_[static_cast<size_t>(saved.place)];
   check_version(kept);
   if (plan_->asserts != nullptr) check_unchanged(kept);
-  return will_release_ && plan_->donates_saved ? std::move(kept.tensor) : kept.tensor;
+  return may_donate_ ? std::move(kept.tensor) : kept.tensor;
 }
 
 /// Where there is no graph for the layout in which they come.
@@ -256,6 +263,12 @@ void CompiledNode::check_unchanged(const Intermediate& kept) const {
 void CompiledNode::release_variables() {
   std::lock_guard<std::mutex> lock(mutex_);
   released_ = true;
+  const bool is_still_needed = !serves_branches_ && released_branches_ < branches_.size();
+  if (!is_still_needed) clear();
+}
+
+void CompiledNode::clear() {
+  is_empty_ = true;
   variables_.clear();
   intermediates_.clear();
   further_inputs_.clear();

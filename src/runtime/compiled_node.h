@@ -11,16 +11,24 @@
 
 namespace ahead::runtime {
 
+class BranchNode;
+
 /// The autograd node of one call of a compiled function. Holds what its backward needs as eager's
 /// nodes do: tensors that the caller can reach are checked against later writes, all of it is
 /// released after the backward unless the graph is retained.
+///
+/// Where somebody could tell that a backward came to an input which the differentiated results do
+/// not lead to, that input is behind a BranchNode instead, for which this node computes.
 class CompiledNode final : public torch::autograd::Node {
  public:
   explicit CompiledNode(std::shared_ptr<const CallPlan> plan) : plan_(std::move(plan)) {}
+  ~CompiledNode() override;
 
   /// Ties the node between the call's inputs and its differentiable outputs.
   void connect(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& outputs,
                const NodePtr& self);
+  /// Lets the gradient of one of the plan's grad_inputs go somewhere else.
+  void replace_edge(size_t place, const torch::autograd::Edge& edge);
   /// Takes what the backward needs out of the outputs. To be called after connect.
   void save(const std::vector<at::Tensor>& inputs, std::vector<at::Tensor>& outputs);
 
@@ -29,7 +37,13 @@ class CompiledNode final : public torch::autograd::Node {
   void save_again(const std::vector<at::Tensor>& inputs, const at::Tensor& written);
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
+  /// The gradients that go through a branch: those that were computed together with all others, if
+  /// this node has run in this backward already.
+  torch::autograd::variable_list apply_for(BranchNode& branch,
+                                           torch::autograd::variable_list&& gradients);
   void release_variables() override;
+  /// A branch needs nothing any more.
+  void note_released_branch();
   void will_release_variables() override { will_release_ = true; }
   std::string name() const override;
   /// For compiled autograd: what the node holds, and its backward graph called operator by
@@ -50,6 +64,14 @@ class CompiledNode final : public torch::autograd::Node {
 
   struct Swapped;
 
+  void branch_off(const CallPlan::PartlyReached& part, torch::autograd::edge_list& edges);
+  torch::autograd::Edge edge_of_output(size_t index, const at::Tensor& output);
+  void set_history(const CallPlan::Saved& saved, const at::Tensor& unpacked);
+  bool is_own(const at::Tensor& output) const;
+  void clear();
+  torch::autograd::edge_list all_edges() const;
+  torch::autograd::variable_list differentiate(torch::autograd::variable_list&& gradients,
+                                               const BackwardProgram::Mask& wanted);
   std::vector<at::Tensor> unpack(const std::vector<bool>& needs);
   void check_version(const Intermediate& kept) const;
   at::Tensor unpack_saved(size_t index);
@@ -57,9 +79,11 @@ class CompiledNode final : public torch::autograd::Node {
   bool is_written(int32_t input) const;
   void check_unwritten(int32_t input) const;
   bool fits_autocast() const;
-  torch::autograd::variable_list apply_under_autocast(torch::autograd::variable_list&& gradients);
+  torch::autograd::variable_list apply_under_autocast(torch::autograd::variable_list&& gradients,
+                                                      const BackwardProgram::Mask& wanted);
   [[noreturn]] void throw_other_autocast(const std::string& why = "") const;
-  torch::autograd::variable_list apply_differentiably(torch::autograd::variable_list&& gradients);
+  torch::autograd::variable_list apply_differentiably(torch::autograd::variable_list&& gradients,
+                                                      const BackwardProgram::Mask& wanted);
   torch::autograd::variable_list with_error(torch::autograd::variable_list&& results) const;
   static void lay_out_all(torch::autograd::variable_list& gradients,
                           const std::vector<TensorMeta>& expected);
@@ -71,8 +95,14 @@ class CompiledNode final : public torch::autograd::Node {
   std::vector<Intermediate> intermediates_;
   /// Inputs that only a double backward needs.
   std::vector<torch::autograd::SavedVariable> further_inputs_;
+  /// Branch nodes, which know this one as long as it lives; there are none in most calls.
+  std::vector<NodePtr> branches_;
+  size_t released_branches_ = 0;
+  bool serves_branches_ = false;  ///< the backward that runs now gave them all they need
   bool released_ = false;
+  bool is_empty_ = false;  ///< what was saved is gone
   bool will_release_ = false;
+  bool may_donate_ = false;  ///< nobody needs what is saved once this has been computed
 };
 
 }  // namespace ahead::runtime

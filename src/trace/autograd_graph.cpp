@@ -56,4 +56,22 @@ std::unordered_map<int64_t, std::vector<bool>> reaching_roots(const edge_list& r
   return reach;
 }
 
+std::vector<std::vector<bool>> roots_leading_to(const edge_list& targets, const edge_list& roots) {
+  std::unordered_map<const torch::autograd::Node*, size_t> known;
+  std::vector<std::vector<bool>> leading;
+  std::vector<size_t> which;
+  for (const Edge& target : targets) {
+    which.push_back(known.emplace(target.function.get(), known.size()).first->second);
+  }
+  std::vector<std::vector<bool>> found(known.size(), std::vector<bool>(roots.size()));
+  for (size_t i = 0; i < roots.size(); ++i) {
+    for_each_node({roots[i]}, [&](const torch::autograd::Node& node) {
+      const auto target = known.find(&node);
+      if (target != known.end()) found[target->second][i] = true;
+    });
+  }
+  for (const size_t target : which) leading.push_back(found[target]);
+  return leading;
+}
+
 }  // namespace ahead::tracing

@@ -44,4 +44,8 @@ torch::autograd::Node* find_many_part_gradient(const torch::autograd::edge_list&
 std::unordered_map<int64_t, std::vector<bool>> reaching_roots(
     const torch::autograd::edge_list& roots, uint64_t first_sequence);
 
+/// For each target, from which of the roots a backward comes to it.
+std::vector<std::vector<bool>> roots_leading_to(const torch::autograd::edge_list& targets,
+                                                const torch::autograd::edge_list& roots);
+
 }  // namespace ahead::tracing

@@ -98,6 +98,9 @@ struct Capture {
   /// For each autograd node, by Node::sequence, the tangents in order that its gradient comes from.
   /// Empty if there is one tangent only.
   std::unordered_map<int64_t, std::vector<bool>> reaching_tangents;
+  /// For each output GradOf, in order, the tangents in order from which eager's engine comes to
+  /// that input, whatever gradient it brings. Empty if there is one tangent only.
+  std::vector<std::vector<bool>> tangents_leading_to;
   /// An operator of the backward for which autocast cast something; empty if there is none.
   std::string cast_in_backward;
   /// An operator of the backward for which it could, were it on; empty if there is none.

@@ -387,38 +387,5 @@ TEST(Hooks, OfParametersRegisteredLate) {
   expect_some_hits(outcome);
 }
 
-/// Two heads of which a loss needs one, the other, or both.
-TEST(Hooks, OfLeavesThatALossDoesNotReach) {
-  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
-    auto trunk = torch::nn::Linear(3, 3), left = torch::nn::Linear(3, 1),
-         right = torch::nn::Linear(3, 1);
-    int calls_of_trunk = 0, calls_of_left = 0, calls_of_right = 0, undefined = 0;
-    const auto count = [&](int& calls, const at::Tensor& gradient) {
-      gradient.defined() ? ++calls : ++undefined;
-    };
-    trunk->weight.register_hook([&](const at::Tensor& g) { count(calls_of_trunk, g); });
-    left->weight.register_hook([&](const at::Tensor& g) { count(calls_of_left, g); });
-    right->weight.register_hook([&](const at::Tensor& g) { count(calls_of_right, g); });
-    auto heads = wrap([&](const at::Tensor& x) {
-      const at::Tensor hidden = trunk->forward(x).tanh();
-      return std::make_tuple(left->forward(hidden), right->forward(hidden));
-    });
-    for (int call = 0; call < 24; ++call) {
-      const auto [l, r] = heads(at::randn({2, 3}));
-      const at::Tensor loss = call % 3 == 0 ? l.sum() : call % 3 == 1 ? r.sum() : (l * r).sum();
-      loss.backward();
-      log("trunk", *trunk);
-      log("left", *left);
-      log("right", *right);
-      log("calls of trunk", calls_of_trunk);
-      log("calls of left", calls_of_left);
-      log("calls of right", calls_of_right);
-      log("undefined", undefined);
-    }
-  });
-  // One node stands for both heads, so that such calls run eagerly while there are hooks.
-  expect_settled(outcome);
-}
-
 }  // namespace
 }  // namespace ahead::test

@@ -295,6 +295,36 @@ TEST(EngineFunctions, GradientsOfSomeInputsOfAnOwnNode) {
   expect_hits(model);
 }
 
+/// Inputs that not all results lead to, with hooks or with a history, are behind further nodes.
+TEST(EngineFunctions, InputsThatSomeResultsReach) {
+  auto model = ahead::compile(
+      [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& v) {
+        const at::Tensor hidden = x.tanh();
+        return std::make_pair(hidden.mm(w), (hidden * v).sigmoid());
+      },
+      {.confirm = 0});
+  for (const int chosen : {1, 2, 3}) {
+    for (const bool has_hook_of_result : {false, true}) {
+      SCOPED_TRACE(chosen);
+      const auto program = [&] {
+        const at::Tensor x = leaf({3, 3}), w = leaf({3, 3}), v = leaf({3, 3});
+        std::vector<at::Tensor> seen;
+        w.register_hook([&](const at::Tensor& gradient) { seen.push_back(gradient); });
+        const auto [a, b] = model(x, w, v.exp());
+        if (has_hook_of_result) b.register_hook([](const at::Tensor& g) { return g * 2; });
+        const at::Tensor loss = chosen == 1 ? a.sum() : chosen == 2 ? b.exp().sum() : (a * b).sum();
+        loss.backward();
+        std::vector<at::Tensor> shown{x.grad(), w.grad(), v.grad()};
+        shown.insert(shown.end(), seen.begin(), seen.end());
+        return shown;
+      };
+      program();
+      expect_as_eager(program);
+    }
+  }
+  expect_hits(model);
+}
+
 /// A custom function, so that the derivative of an own node has a node of its own kind.
 struct OwnCube : torch::autograd::Function<OwnCube> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
