@@ -40,12 +40,13 @@ variable_list ForkNode::apply_with_saved(const variable_list& gradients,
 }
 
 /// The number lets the engine run the owner first, so that all is computed at once.
-BranchNode::BranchNode(CompiledNode& owner, std::string name, const CallPlan::PartlyReached& part,
-                       edge_list&& edges)
+BranchNode::BranchNode(CompiledNode& owner, std::shared_ptr<const CallPlan> plan,
+                       const CallPlan::PartlyReached& part, edge_list&& edges)
     : Node(owner.sequence_nr() == 0 ? 0 : owner.sequence_nr() - 1, std::move(edges)),
       owner_(&owner),
-      name_(std::move(name)),
-      reached_by_(part.outputs) {}
+      plan_(std::move(plan)),
+      reached_by_(part.outputs),
+      open_(part.outputs) {}
 
 BackwardProgram::Mask BranchNode::wanted_gradients() const {
   BackwardProgram::Mask wanted;
@@ -60,19 +61,21 @@ void BranchNode::forget_owner() {
 
 /// Whoever runs a branch came by a fork, which holds the owner as well.
 NodePtr BranchNode::owner() const {
-  TORCH_CHECK(!released_ && owner_ != nullptr, torch::autograd::ERR_BACKWARD_TWICE);
+  TORCH_CHECK(owner_ != nullptr, torch::autograd::ERR_BACKWARD_TWICE);
   return owner_->getptr();
 }
 
 variable_list BranchNode::apply(variable_list&& gradients) {
   std::lock_guard<std::mutex> lock(mutex_);
+  open_.enter(*plan_, gradients);
   return static_cast<CompiledNode&>(*owner()).apply_for(*this, std::move(gradients));
 }
 
 void BranchNode::release_variables() {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (owner_ != nullptr && !released_) owner_->note_released_branch();
-  released_ = true;
+  const bool was_open = open_.is_any();
+  open_.release(*plan_);
+  if (owner_ != nullptr && was_open && !open_.is_any()) owner_->note_released_branch();
 }
 
 void BranchNode::give(int64_t backward, variable_list& all) {

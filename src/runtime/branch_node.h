@@ -6,6 +6,7 @@
 
 #include "base/libtorch.h"
 #include "runtime/call_plan.h"
+#include "runtime/open_results.h"
 
 namespace ahead::runtime {
 
@@ -36,8 +37,8 @@ class ForkNode final : public torch::autograd::Node {
 /// the call, which is its owner. Compiled autograd leaves it to itself.
 class BranchNode final : public torch::autograd::Node {
  public:
-  BranchNode(CompiledNode& owner, std::string name, const CallPlan::PartlyReached& part,
-             torch::autograd::edge_list&& edges);
+  BranchNode(CompiledNode& owner, std::shared_ptr<const CallPlan> plan,
+             const CallPlan::PartlyReached& part, torch::autograd::edge_list&& edges);
 
   /// Whether a result of the call, one of the plan's differentiable, leads to it.
   bool is_reached_by(size_t output) const { return reached_by_[output]; }
@@ -48,7 +49,7 @@ class BranchNode final : public torch::autograd::Node {
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
   void release_variables() override;
-  std::string name() const override { return name_; }
+  std::string name() const override { return plan_->name + "Backward"; }
 
   // For the owner, which holds its own lock meanwhile:
 
@@ -70,11 +71,11 @@ class BranchNode final : public torch::autograd::Node {
   };
 
   CompiledNode* owner_;
-  const std::string name_;
+  const std::shared_ptr<const CallPlan> plan_;
   const std::vector<bool> reached_by_;
   std::optional<Given> given_;
   int64_t last_run_ = -1;
-  bool released_ = false;
+  OpenResults open_;
 };
 
 }  // namespace ahead::runtime

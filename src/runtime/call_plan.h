@@ -183,6 +183,9 @@ struct CallPlan {
   /// Whether anything flows to each of them: in eager there is no edge to the others.
   std::vector<bool> is_reached;
   std::vector<PartlyReached> partly_reached;
+  /// For each differentiable output, those whose history a backward of it releases as well, itself
+  /// among them. Empty: any backward releases all.
+  std::vector<std::vector<bool>> released_with;
   std::vector<Saved> saved;
   int32_t num_outputs = 0;  ///< of the forward graph
   /// Where the forward graph's outputs begin to be saved values.

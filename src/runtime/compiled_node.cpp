@@ -262,9 +262,9 @@ void CompiledNode::check_unchanged(const Intermediate& kept) const {
 
 void CompiledNode::release_variables() {
   std::lock_guard<std::mutex> lock(mutex_);
-  released_ = true;
+  open_.release(*plan_);
   const bool is_still_needed = !serves_branches_ && released_branches_ < branches_.size();
-  if (!is_still_needed) clear();
+  if (!open_.is_any() && !is_still_needed) clear();
 }
 
 void CompiledNode::clear() {

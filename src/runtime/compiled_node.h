@@ -8,6 +8,7 @@
 
 #include "base/libtorch.h"
 #include "runtime/call_plan.h"
+#include "runtime/open_results.h"
 
 namespace ahead::runtime {
 
@@ -99,7 +100,7 @@ class CompiledNode final : public torch::autograd::Node {
   std::vector<NodePtr> branches_;
   size_t released_branches_ = 0;
   bool serves_branches_ = false;  ///< the backward that runs now gave them all they need
-  bool released_ = false;
+  OpenResults open_;
   bool is_empty_ = false;  ///< what was saved is gone
   bool will_release_ = false;
   bool may_donate_ = false;  ///< nobody needs what is saved once this has been computed

@@ -36,7 +36,7 @@ void CompiledNode::branch_off(const CallPlan::PartlyReached& part, edge_list& ed
     branched[place] = std::exchange(edges[place], Edge());
   }
   if (branched.empty()) return;
-  branches_.push_back(make_autograd_node<BranchNode>(*this, name(), part, std::move(branched)));
+  branches_.push_back(make_autograd_node<BranchNode>(*this, plan_, part, std::move(branched)));
 }
 
 void CompiledNode::replace_edge(size_t place, const Edge& edge) {
@@ -89,11 +89,11 @@ edge_list CompiledNode::all_edges() const {
 
 variable_list CompiledNode::apply(variable_list&& gradients) {
   std::lock_guard<std::mutex> lock(mutex_);
-  TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
+  open_.enter(*plan_, gradients);
   // Compiled autograd runs nodes outside of LibTorch's backwards, so branches are on their own.
   const int64_t backward = branches_.empty() ? 0 : torch::autograd::get_current_graph_task_id();
   serves_branches_ = will_release_ && backward >= 0;
-  may_donate_ = serves_branches_ && plan_->donates_saved;
+  may_donate_ = serves_branches_ && plan_->donates_saved && open_.is_last(*plan_);
   BackwardProgram::Mask wanted = wanted_gradients();
   if (branches_.empty() || backward < 0) return differentiate(std::move(gradients), wanted);
   std::vector<BranchNode*> following;
@@ -112,7 +112,7 @@ variable_list CompiledNode::apply(variable_list&& gradients) {
 void CompiledNode::note_released_branch() {
   std::lock_guard<std::mutex> lock(mutex_);
   ++released_branches_;
-  if (released_ && released_branches_ == branches_.size()) clear();
+  if (!open_.is_any() && released_branches_ == branches_.size()) clear();
 }
 
 variable_list CompiledNode::apply_for(BranchNode& branch, variable_list&& gradients) {

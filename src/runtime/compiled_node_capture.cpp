@@ -27,7 +27,7 @@ struct CompiledNode::Swapped {
 };
 
 void CompiledNode::compiled_args(CompiledNodeArgs& args) const {
-  TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
+  TORCH_CHECK(open_.is_any(), torch::autograd::ERR_BACKWARD_TWICE);
   args.collect(plan_->backward->id());
   args.collect(variables_, /*is_output=*/true);
   for (const Intermediate& kept : intermediates_) {

@@ -2,6 +2,8 @@
 
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
+#include <algorithm>
+#include <set>
 #include <string_view>
 #include <typeinfo>
 
@@ -72,6 +74,36 @@ std::vector<std::vector<bool>> roots_leading_to(const edge_list& targets, const 
   }
   for (const size_t target : which) leading.push_back(found[target]);
   return leading;
+}
+
+std::vector<std::vector<bool>> roots_sharing_nodes(const edge_list& roots,
+                                                   const edge_list& targets) {
+  std::unordered_set<const torch::autograd::Node*> ends;
+  for (const Edge& target : targets) ends.insert(target.function.get());
+  std::unordered_map<const torch::autograd::Node*, std::vector<bool>> from;
+  for (size_t i = 0; i < roots.size(); ++i) {
+    for_each_node({roots[i]}, [&](torch::autograd::Node& node) {
+      if (ends.count(&node) != 0 ||
+          dynamic_cast<torch::autograd::AccumulateGrad*>(&node) != nullptr)
+        return;
+      std::vector<bool>& together = from[&node];
+      together.resize(roots.size());
+      together[i] = true;
+    });
+  }
+  std::set<std::vector<bool>> groups;
+  for (const auto& [node, together] : from) groups.insert(together);
+  std::vector<std::vector<bool>> sharing(roots.size(), std::vector<bool>(roots.size()));
+  bool share_all = true;
+  for (size_t i = 0; i < roots.size(); ++i) {
+    sharing[i][i] = true;
+    for (const std::vector<bool>& together : groups) {
+      for (size_t k = 0; k < roots.size() && together[i]; ++k)
+        sharing[i][k] = sharing[i][k] || together[k];
+    }
+    share_all &= std::find(sharing[i].begin(), sharing[i].end(), false) == sharing[i].end();
+  }
+  return share_all ? std::vector<std::vector<bool>>() : sharing;
 }
 
 }  // namespace ahead::tracing

@@ -48,4 +48,9 @@ std::unordered_map<int64_t, std::vector<bool>> reaching_roots(
 std::vector<std::vector<bool>> roots_leading_to(const torch::autograd::edge_list& targets,
                                                 const torch::autograd::edge_list& roots);
 
+/// For each root, the roots from which a backward goes through a node, no target or leaf, that it
+/// goes through as well. Empty if these are always all.
+std::vector<std::vector<bool>> roots_sharing_nodes(const torch::autograd::edge_list& roots,
+                                                   const torch::autograd::edge_list& targets);
+
 }  // namespace ahead::tracing

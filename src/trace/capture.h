@@ -101,6 +101,9 @@ struct Capture {
   /// For each output GradOf, in order, the tangents in order from which eager's engine comes to
   /// that input, whatever gradient it brings. Empty if there is one tangent only.
   std::vector<std::vector<bool>> tangents_leading_to;
+  /// For each tangent, in order, those whose way in eager's graph has a node of its own way, itself
+  /// among them. Empty if all have.
+  std::vector<std::vector<bool>> tangents_sharing;
   /// An operator of the backward for which autocast cast something; empty if there is none.
   std::string cast_in_backward;
   /// An operator of the backward for which it could, were it on; empty if there is none.

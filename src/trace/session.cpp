@@ -332,8 +332,10 @@ void Session::add_gradients() {
     targets.emplace_back(lifted.node, 0);
     positions.push_back(static_cast<int32_t>(lifted.value->index()));
   }
-  if (is_capture_ && roots.size() > 1)
+  if (is_capture_ && roots.size() > 1) {
     capture_.tangents_leading_to = roots_leading_to(targets, roots);
+    capture_.tangents_sharing = roots_sharing_nodes(roots, targets);
+  }
   std::vector<at::Tensor> gradients(targets.size());
   if (!roots.empty() && !targets.empty()) {
     std::optional<AutocastScope> autocast;

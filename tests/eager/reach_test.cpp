@@ -535,6 +535,85 @@ TEST(Reach, HooksOfResults) {
   expect_hits(outcome);
 }
 
+/// What became of a backward.
+template <class F>
+std::string error_of(const F& backward) {
+  try {
+    backward();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "";
+}
+
+/// Two losses of one function, that are differentiated one after the other: a discriminator's and a
+/// generator's.
+TEST(Reach, OneAfterTheOther) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    auto left = torch::nn::Linear(3, 2), right = torch::nn::Linear(3, 2);
+    auto losses = wrap([=](const at::Tensor& x) {
+      return std::make_tuple(left->forward(x).tanh().pow(2).sum(),
+                             right->forward(x).sigmoid().log().sum());
+    });
+    for (int call = 0; call < 24; ++call) {
+      const auto [first, second] = losses(at::randn({5, 3}));
+      if (call % 3 != 0) first.backward();
+      second.backward();
+      if (call % 3 == 0) first.backward();
+      for (const at::Tensor& loss : {first, second})
+        log("again", error_of([&] { loss.backward(); }));
+      log("left", *left);
+      log("right", *right);
+    }
+  });
+  expect_hits(outcome);
+}
+
+/// Of three results two share what they are made of.
+TEST(Reach, OneAfterTheOtherOfThree) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    const at::Tensor a = leaf({3}), b = leaf({3});
+    int count = 0;
+    a.register_hook([&](const at::Tensor&) { ++count; });
+    auto three = wrap([=](const at::Tensor& x) {
+      const at::Tensor shared = (a * x).exp();
+      return std::vector<at::Tensor>{shared.sin(), (b * x).tanh(), shared.cos()};
+    });
+    for (int call = 0; call < 24; ++call) {
+      const std::vector<at::Tensor> results = three(at::randn({3}));
+      for (int k = 0; k < 3; ++k) {
+        const at::Tensor& result = results[static_cast<size_t>((call + k) % 3)];
+        log("error", error_of([&] { result.sum().backward(); }));
+      }
+      log("a", a);
+      log("b", b);
+      log("count", count);
+    }
+  });
+  expect_hits(outcome);
+}
+
+/// A loss and what it is made of: the backward of one lets go of all, as in eager.
+TEST(Reach, ALossAndItsLogits) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    auto net = torch::nn::Linear(3, 4);
+    auto both = wrap([=](const at::Tensor& x, const at::Tensor& target) {
+      const at::Tensor logits = net->forward(x).tanh();
+      return std::make_tuple(torch::cross_entropy_loss(logits, target), logits);
+    });
+    for (int call = 0; call < 24; ++call) {
+      const at::Tensor x = at::randn({5, 3});
+      const auto [loss, logits] = both(x, at::randint(4, {5}));
+      const size_t before = x.use_count();
+      loss.backward();
+      log("owners let go", static_cast<double>(before - x.use_count()));
+      log("error", error_of([&] { logits.sum().backward(); }));
+      log("net", *net);
+    }
+  });
+  expect_hits(outcome);
+}
+
 /// Results are held by their history only while they are needed.
 TEST(Reach, NothingOutlivesTheResults) {
   const at::Tensor a = leaf({3}), b = leaf({3});
