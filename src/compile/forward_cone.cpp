@@ -36,6 +36,12 @@ size_t joint_output(const JointGraph& joint, int32_t forward_output) {
   throw InternalError("double backward", "a tangent belongs to no output.");
 }
 
+bool changes_input(const runtime::CallPlan& plan, int32_t input) {
+  const auto is_it = [&](const auto& change) { return change.input == input; };
+  return std::any_of(plan.writes.begin(), plan.writes.end(), is_it) ||
+         std::any_of(plan.resets.begin(), plan.resets.end(), is_it);
+}
+
 ForwardCone::ForwardCone(const JointGraph& joint, const PartitionedGraphs& graphs)
     : joint_(joint), saved_(joint.value_capacity(), -1), depends_(joint.value_capacity()) {
   for (size_t i = 0; i < graphs.saved.size(); ++i) {
@@ -74,6 +80,20 @@ bool ForwardCone::is_given(const Value* value) const {
   return saved_[value->id()] >= 0 && !depends_[value->id()];
 }
 
+std::string ForwardCone::why_not(const runtime::CallPlan& plan) const {
+  if (!unrepeatable_.empty())
+    return unrepeatable_ + ": this operator would have to run again, which gives something else";
+  if (!undifferentiable_.empty())
+    return undifferentiable_ + ": this result has a gradient in place only, as after eq_()";
+  for (size_t i = 0; i < needs.size(); ++i) {
+    if (needs[i].kind == Need::Kind::Input && changes_input(plan, needs[i].index))
+      return graph.inputs()[i].value->meta.str() +
+             ": the function writes to this tensor, or changes its shape, and would have to run "
+             "again on what it was";
+  }
+  return "";
+}
+
 void ForwardCone::collect(const PartitionedGraphs& graphs) {
   std::vector<Value*> outputs;
   for (const Graph::Input& input : graphs.backward.inputs()) {
@@ -85,6 +105,7 @@ void ForwardCone::collect(const PartitionedGraphs& graphs) {
   mark_needed(needed);
   copy_needed(needed);
   for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!depends_[outputs[i]->id()]) undifferentiable_ = outputs[i]->meta.str();
     graph.add_output(copies_[outputs[i]->id()], {Slot::Kind::Output, static_cast<int32_t>(i)});
   }
 }
@@ -96,7 +117,7 @@ void ForwardCone::mark_needed(std::vector<bool>& needed) {
           return result != nullptr && needed[result->id()] && !is_given(result);
         });
     if (!is_needed) continue;
-    if (ops::is_ordered(*node)) unrepeatable = node->op().name();
+    if (ops::is_ordered(*node)) unrepeatable_ = node->op().name();
     needed_nodes_.push_back(node);
     if (is_without_statistics(*node, needed)) {
       for (size_t i : without_statistics) {
