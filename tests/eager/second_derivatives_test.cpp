@@ -155,6 +155,15 @@ TEST(SecondDerivatives, OfWritesThatAutogradDoesNotSee) {
     x.detach().mul_(2);
     return (x * x).sin() * w;
   });
+  expect_derivatives([](const at::Tensor& x, const at::Tensor& w) {
+    x.data().mul_(2);
+    return (x * x).sin() * w;
+  });
+  expect_derivatives([](const at::Tensor& x, const at::Tensor& w) {
+    const at::Tensor y = x.sin();
+    y.data().mul_(2);
+    return y * x * w;
+  });
 }
 
 TEST(SecondDerivatives, OfOtherShapesOfAnArgument) {
