@@ -36,6 +36,26 @@ size_t joint_output(const JointGraph& joint, int32_t forward_output) {
   throw InternalError("double backward", "a tangent belongs to no output.");
 }
 
+std::vector<bool> find_dependent(const Graph& joint) {
+  std::vector<bool> depends(joint.value_capacity());
+  for (const Graph::Output& output : joint.outputs()) {
+    if (output.slot.kind == Slot::Kind::GradOf)
+      depends[joint.inputs()[static_cast<size_t>(output.slot.index)].value->id()] = true;
+  }
+  for (const Node& node : joint.nodes()) {
+    if (stops_gradients(node)) continue;
+    bool is_dependent = false;
+    node.for_each_operand([&](Value* value) { is_dependent |= depends[value->id()]; });
+    for (const Value* result : node.results()) {
+      if (result == nullptr) continue;
+      const at::ScalarType dtype = result->meta.dtype;
+      depends[result->id()] =
+          is_dependent && (at::isFloatingType(dtype) || at::isComplexType(dtype));
+    }
+  }
+  return depends;
+}
+
 bool changes_input(const runtime::CallPlan& plan, int32_t input) {
   const auto is_it = [&](const auto& change) { return change.input == input; };
   return std::any_of(plan.writes.begin(), plan.writes.end(), is_it) ||
@@ -43,7 +63,7 @@ bool changes_input(const runtime::CallPlan& plan, int32_t input) {
 }
 
 ForwardCone::ForwardCone(const JointGraph& joint, const PartitionedGraphs& graphs)
-    : joint_(joint), saved_(joint.value_capacity(), -1), depends_(joint.value_capacity()) {
+    : joint_(joint), saved_(joint.value_capacity(), -1), depends_(find_dependent(joint)) {
   for (size_t i = 0; i < graphs.saved.size(); ++i) {
     const int64_t value = graphs.saved[i].joint_value;
     if (value >= 0) saved_[static_cast<size_t>(value)] = static_cast<int32_t>(i);
@@ -52,28 +72,7 @@ ForwardCone::ForwardCone(const JointGraph& joint, const PartitionedGraphs& graph
   for (const Graph::Input& input : joint.inputs()) {
     forward_input_.push_back(input.slot.kind == Slot::Kind::Tangent ? -1 : next++);
   }
-  mark_dependent(graphs.backward);
   collect(graphs);
-}
-
-/// Which values a gradient could flow through.
-void ForwardCone::mark_dependent(const Graph& backward) {
-  for (const Graph::Output& output : backward.outputs()) {
-    for (const Graph::Input& input : joint_.inputs()) {
-      if (forward_input_[input.value->index()] == output.slot.index)
-        depends_[input.value->id()] = true;
-    }
-  }
-  for (const Node& node : joint_.nodes()) {
-    if (stops_gradients(node)) continue;
-    bool depends = false;
-    node.for_each_operand([&](Value* value) { depends |= depends_[value->id()]; });
-    for (const Value* result : node.results()) {
-      if (result == nullptr) continue;
-      const at::ScalarType dtype = result->meta.dtype;
-      depends_[result->id()] = depends && (at::isFloatingType(dtype) || at::isComplexType(dtype));
-    }
-  }
 }
 
 bool ForwardCone::is_given(const Value* value) const {

@@ -13,6 +13,9 @@ namespace ahead::compiling {
 /// The position of a forward graph's output among those of the joint graph.
 size_t joint_output(const JointGraph& joint, int32_t forward_output);
 
+/// Which values of a joint graph a gradient could flow through, by Value::id().
+std::vector<bool> find_dependent(const Graph& joint);
+
 /// Whether a call changes a graph input: its contents, its shape, or only its version. What was
 /// saved of it is not what it was.
 bool changes_input(const runtime::CallPlan& plan, int32_t input);
@@ -34,7 +37,6 @@ class ForwardCone {
   std::string why_not(const runtime::CallPlan& plan) const;
 
  private:
-  void mark_dependent(const Graph& backward);
   bool is_given(const Value* value) const;
   void collect(const PartitionedGraphs& graphs);
   void mark_needed(std::vector<bool>& needed);

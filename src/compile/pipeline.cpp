@@ -16,6 +16,7 @@
 #include "compile/plan_builder.h"
 #include "compile/synthetic_base.h"
 #include "compile/tangent_layouts.h"
+#include "ops/node_facts.h"
 #include "runtime/call.h"
 #include "runtime/region_watch.h"
 #include "runtime/saved_tensor_hooks.h"
@@ -423,8 +424,25 @@ bool writes_to_parts(const Graph& graph) {
   return false;
 }
 
+/// Whether nothing is drawn, done or changed in the forward of a joint graph, and gradients flow
+/// through its operators to all results that have one.
+bool is_pure(const Graph& joint, const runtime::CallPlan& plan) {
+  if (!plan.writes.empty() || !plan.resets.empty()) return false;
+  for (const Node& node : joint.nodes()) {
+    if (node.phase == Phase::Forward && ops::is_ordered(node)) return false;
+  }
+  const std::vector<bool> depends = find_dependent(joint);
+  for (const Graph::Input& input : joint.inputs()) {
+    if (input.slot.kind != Slot::Kind::Tangent) continue;
+    const Value* result = joint.outputs()[static_cast<size_t>(input.slot.index)].value;
+    if (!depends[result->id()]) return false;
+  }
+  return true;
+}
+
 /// Whether the function's gradient can be found by running its operators once more.
 bool can_run_again(const Captured& captured) {
+  if (is_pure(captured.capture.graph, captured.plan)) return true;
   const JointGraph joint(captured.capture.graph);
   return ForwardCone(joint, partition_default(joint)).why_not(captured.plan).empty();
 }
