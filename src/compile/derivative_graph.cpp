@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "ahead/errors.h"
+#include "compile/forward_cone.h"
+#include "ops/aliasing.h"
 #include "ops/node_facts.h"
 
 namespace ahead::compiling {
@@ -114,7 +116,79 @@ class Cutter {
   DerivativeGraph result_;
 };
 
+/// What a derivative would have to compute again, seen from the gradients.
+class Losses {
+ public:
+  Losses(const JointGraph& joint, const std::vector<SavedValue>& saved)
+      : joint_(joint),
+        is_saved_(joint.value_capacity()),
+        needed_(joint.value_capacity()),
+        computed_from_(joint.value_capacity()) {
+    for (const SavedValue& one : saved) {
+      if (one.joint_value >= 0) is_saved_[static_cast<size_t>(one.joint_value)] = true;
+    }
+  }
+
+  std::string find(const runtime::CallPlan& plan) {
+    for (const Graph::Output& output : joint_.outputs()) {
+      const bool is_gradient = output.slot.kind == Slot::Kind::GradOf && output.value != nullptr;
+      if (is_gradient) needed_[output.value->id()] = true;
+    }
+    for (const Node* node = joint_.last(); node != nullptr; node = node->prev()) {
+      if (!is_needed(*node)) continue;
+      if (node->phase == Phase::Forward && ops::is_ordered(*node)) return node->op().name();
+      mark_operands(*node);
+    }
+    return find_changed_input(plan);
+  }
+
+ private:
+  /// What was saved of the backward's own does not tell what it was computed from.
+  bool is_needed(const Node& node) const {
+    return std::any_of(node.results().begin(), node.results().end(), [&](const Value* result) {
+      return result != nullptr && needed_[result->id()] &&
+             !(node.phase == Phase::Forward && is_saved_[result->id()]);
+    });
+  }
+
+  void mark_operands(const Node& node) {
+    bool computes = node.phase == Phase::Forward && !ops::is_view(node);
+    for (const Value* result : node.results()) {
+      const bool is_again = node.phase == Phase::Forward && result != nullptr;
+      computes |= is_again && computed_from_[result->id()];
+    }
+    node.for_each_operand([&](const Value* value) {
+      needed_[value->id()] = true;
+      if (computes) computed_from_[value->id()] = true;
+    });
+  }
+
+  /// An input that the backward itself takes is one that eager has saved, and complains about. So
+  /// it does about what a training step inside the function has overwritten.
+  std::string find_changed_input(const runtime::CallPlan& plan) const {
+    if (plan.differentiates) return "";
+    int32_t position = 0;
+    for (const Graph::Input& input : joint_.inputs()) {
+      if (input.slot.kind == Slot::Kind::Tangent) continue;
+      const uint32_t id = input.value->id();
+      if (computed_from_[id] && !is_saved_[id] && changes_input(plan, position))
+        return input.value->meta.str();
+      ++position;
+    }
+    return "";
+  }
+
+  const JointGraph& joint_;
+  std::vector<bool> is_saved_, needed_;
+  std::vector<bool> computed_from_;  ///< by an operator of the forward that is no view
+};
+
 }  // namespace
+
+std::string find_lost(const JointGraph& joint, const std::vector<SavedValue>& saved,
+                      const runtime::CallPlan& plan) {
+  return Losses(joint, saved).find(plan);
+}
 
 DerivativeGraph cut_derivative(const KeptTrace& trace, const KeptTrace::Derivative& derivative,
                                const GivenValues& given) {

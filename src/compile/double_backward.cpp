@@ -18,15 +18,36 @@ namespace {
 using Need = runtime::DifferentiableBackward::Need;
 using Tensors = std::vector<at::Tensor>;
 
+[[noreturn]] void throw_impossible(const std::string& why) {
+  throw Unsupported(
+      "double backward",
+      why +
+          ", so that second derivatives cannot be found by running the function again. "
+          "Take the gradient inside the compiled function, or compile with "
+          "Options::double_backward = false.");
+}
+
+/// Why the operators of the forward do not tell the gradient; empty: they do.
+std::string why_not(const ForwardCone& cone, const tracing::Capture& capture,
+                    const runtime::CallPlan& plan) {
+  if (!capture.opaque_gradient.empty())
+    return capture.opaque_gradient +
+           ": a custom autograd function or a hook has a gradient of its own";
+  if (!capture.hidden_write.empty())
+    return capture.hidden_write +
+           ": it writes to a differentiable tensor without autograd's knowledge (under no_grad, "
+           "through detach(), or because it has no derivative), or views under no_grad what was "
+           "written";
+  return cone.why_not(plan);
+}
+
 class DoubleBackward final : public runtime::DifferentiableBackward {
  public:
   DoubleBackward(ForwardCone cone, std::vector<int32_t> grad_inputs,
-                 const std::vector<SavedValue>& saved, const tracing::Capture& capture,
-                 const Options& options, const detail::Compilers& compilers)
+                 const std::vector<SavedValue>& saved, std::string why_not, const Options& options,
+                 const detail::Compilers& compilers)
       : needs_(std::move(cone.needs)),
-        unrepeatable_(std::move(cone.unrepeatable)),
-        opaque_(capture.opaque_gradient),
-        hidden_write_(capture.hidden_write),
+        why_not_(std::move(why_not)),
         forward_(cone.graph, Interpreter::Plan::Views::OneByOne),
         options_(options),
         compilers_(compilers) {
@@ -42,7 +63,7 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
   const std::vector<Need>& needs() const override { return needs_; }
 
   Tensors run(const Request& request) override {
-    check_possible();
+    if (!why_not_.empty()) throw_impossible(why_not_);
     std::vector<bool> key(request.wanted.begin(), request.wanted.end());
     Tensors arguments;
     for (size_t i = 0; i < needs_.size(); ++i) arguments.push_back(request.needed(i));
@@ -50,12 +71,7 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
       key.push_back(tangent.defined());
       if (tangent.defined()) arguments.push_back(tangent);
     }
-    try {
-      return run(find(key, request.tangents.size()), arguments);
-    } catch (const c10::NotImplementedError& error) {
-      throw Unsupported("double backward",
-                        error.msg() + " Take the gradient inside the compiled function.");
-    }
+    return run(find(key, request.tangents.size()), arguments);
   }
 
  private:
@@ -89,32 +105,6 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
     return -1;
   }
 
-  void check_possible() const {
-    if (!opaque_.empty()) {
-      throw Unsupported("double backward",
-                        opaque_ +
-                            ": a custom autograd function or a hook inside a compiled "
-                            "function has no second derivative. Take the gradient inside the "
-                            "compiled function, or call this part uncompiled.");
-    }
-    if (!hidden_write_.empty()) {
-      throw Unsupported("double backward",
-                        hidden_write_ +
-                            ": it writes to a differentiable tensor without autograd's knowledge "
-                            "(under no_grad, through detach(), or because it has no derivative), "
-                            "or views under no_grad what was written, so that the second "
-                            "derivative cannot be found by running the function "
-                            "again. Take the gradient inside the compiled function.");
-    }
-    if (!unrepeatable_.empty()) {
-      throw Unsupported("double backward",
-                        unrepeatable_ +
-                            ": the second derivative would have to run this operator "
-                            "again, which gives something else. Use Partitioner::Default, "
-                            "or take the gradient inside the compiled function.");
-    }
-  }
-
   Case& find(const std::vector<bool>& key, size_t num_tangents) {
     std::lock_guard<std::mutex> lock(mutex_);
     std::unique_ptr<Case>& known = cases_[key];
@@ -127,15 +117,11 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
     return *known;
   }
 
-  /// A few operators have a gradient in place only, and what changes its shape is saved without its
-  /// history.
   static void check_differentiable(const at::Tensor& output) {
-    if (output.requires_grad()) return;
-    throw Unsupported("double backward",
-                      TensorMeta::of(output).str() +
-                          ": this result has no gradient when the function runs again, on what was "
-                          "saved (after eq_(), or t_() of an argument). Take the gradient inside "
-                          "the compiled function.");
+    if (!output.requires_grad())
+      throw_impossible(TensorMeta::of(output).str() +
+                       ": this result has no gradient when it is "
+                       "computed again");
   }
 
   Tensors gradient(const Tensors& arguments, const std::vector<bool>& key,
@@ -170,7 +156,7 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
   }
 
   std::vector<Need> needs_;
-  const std::string unrepeatable_, opaque_, hidden_write_;
+  const std::string why_not_;
   const Interpreter::Plan forward_;
   Options options_;
   detail::Compilers compilers_;
@@ -184,13 +170,16 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
 
 std::shared_ptr<runtime::DifferentiableBackward> make_double_backward(
     const JointGraph& joint, const PartitionedGraphs& graphs, const tracing::Capture& capture,
-    const Options& options, const detail::Compilers& compilers) {
+    const runtime::CallPlan& plan, const Options& options, const detail::Compilers& compilers) {
+  ForwardCone cone(joint, graphs);
+  std::string impossible = why_not(cone, capture, plan);
+  if (!impossible.empty() && !options.fullgraph) throw_impossible(impossible);
   std::vector<int32_t> grad_inputs;
   for (const Graph::Output& output : graphs.backward.outputs()) {
     grad_inputs.push_back(output.slot.index);
   }
-  return std::make_shared<DoubleBackward>(ForwardCone(joint, graphs), std::move(grad_inputs),
-                                          graphs.saved, capture, options, compilers);
+  return std::make_shared<DoubleBackward>(std::move(cone), std::move(grad_inputs), graphs.saved,
+                                          std::move(impossible), options, compilers);
 }
 
 }  // namespace ahead::compiling

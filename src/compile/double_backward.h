@@ -14,9 +14,10 @@ namespace ahead::compiling {
 /// other function once somebody asks for it; so there are derivatives of every order.
 ///
 /// It runs the forward part of the joint graph again, under autograd. What was random is taken from
-/// the first run. That is refused where the capture says that it would give another gradient.
+/// the first run. Where that would give another gradient, throws Unsupported; with
+/// Options::fullgraph only once somebody asks for it.
 std::shared_ptr<runtime::DifferentiableBackward> make_double_backward(
     const JointGraph& joint, const PartitionedGraphs& graphs, const tracing::Capture& capture,
-    const Options& options, const detail::Compilers& compilers);
+    const runtime::CallPlan& plan, const Options& options, const detail::Compilers& compilers);
 
 }  // namespace ahead::compiling

@@ -36,8 +36,34 @@ size_t joint_output(const JointGraph& joint, int32_t forward_output) {
   throw InternalError("double backward", "a tangent belongs to no output.");
 }
 
+std::vector<bool> find_dependent(const Graph& joint) {
+  std::vector<bool> depends(joint.value_capacity());
+  for (const Graph::Output& output : joint.outputs()) {
+    if (output.slot.kind == Slot::Kind::GradOf)
+      depends[joint.inputs()[static_cast<size_t>(output.slot.index)].value->id()] = true;
+  }
+  for (const Node& node : joint.nodes()) {
+    if (stops_gradients(node)) continue;
+    bool is_dependent = false;
+    node.for_each_operand([&](Value* value) { is_dependent |= depends[value->id()]; });
+    for (const Value* result : node.results()) {
+      if (result == nullptr) continue;
+      const at::ScalarType dtype = result->meta.dtype;
+      depends[result->id()] =
+          is_dependent && (at::isFloatingType(dtype) || at::isComplexType(dtype));
+    }
+  }
+  return depends;
+}
+
+bool changes_input(const runtime::CallPlan& plan, int32_t input) {
+  const auto is_it = [&](const auto& change) { return change.input == input; };
+  return std::any_of(plan.writes.begin(), plan.writes.end(), is_it) ||
+         std::any_of(plan.resets.begin(), plan.resets.end(), is_it);
+}
+
 ForwardCone::ForwardCone(const JointGraph& joint, const PartitionedGraphs& graphs)
-    : joint_(joint), saved_(joint.value_capacity(), -1), depends_(joint.value_capacity()) {
+    : joint_(joint), saved_(joint.value_capacity(), -1), depends_(find_dependent(joint)) {
   for (size_t i = 0; i < graphs.saved.size(); ++i) {
     const int64_t value = graphs.saved[i].joint_value;
     if (value >= 0) saved_[static_cast<size_t>(value)] = static_cast<int32_t>(i);
@@ -46,32 +72,25 @@ ForwardCone::ForwardCone(const JointGraph& joint, const PartitionedGraphs& graph
   for (const Graph::Input& input : joint.inputs()) {
     forward_input_.push_back(input.slot.kind == Slot::Kind::Tangent ? -1 : next++);
   }
-  mark_dependent(graphs.backward);
   collect(graphs);
-}
-
-/// Which values a gradient could flow through.
-void ForwardCone::mark_dependent(const Graph& backward) {
-  for (const Graph::Output& output : backward.outputs()) {
-    for (const Graph::Input& input : joint_.inputs()) {
-      if (forward_input_[input.value->index()] == output.slot.index)
-        depends_[input.value->id()] = true;
-    }
-  }
-  for (const Node& node : joint_.nodes()) {
-    if (stops_gradients(node)) continue;
-    bool depends = false;
-    node.for_each_operand([&](Value* value) { depends |= depends_[value->id()]; });
-    for (const Value* result : node.results()) {
-      if (result == nullptr) continue;
-      const at::ScalarType dtype = result->meta.dtype;
-      depends_[result->id()] = depends && (at::isFloatingType(dtype) || at::isComplexType(dtype));
-    }
-  }
 }
 
 bool ForwardCone::is_given(const Value* value) const {
   return saved_[value->id()] >= 0 && !depends_[value->id()];
+}
+
+std::string ForwardCone::why_not(const runtime::CallPlan& plan) const {
+  if (!unrepeatable_.empty())
+    return unrepeatable_ + ": this operator would have to run again, which gives something else";
+  if (!undifferentiable_.empty())
+    return undifferentiable_ + ": this result has a gradient in place only, as after eq_()";
+  for (size_t i = 0; i < needs.size(); ++i) {
+    if (needs[i].kind == Need::Kind::Input && changes_input(plan, needs[i].index))
+      return graph.inputs()[i].value->meta.str() +
+             ": the function writes to this tensor, or changes its shape, and would have to run "
+             "again on what it was";
+  }
+  return "";
 }
 
 void ForwardCone::collect(const PartitionedGraphs& graphs) {
@@ -85,6 +104,7 @@ void ForwardCone::collect(const PartitionedGraphs& graphs) {
   mark_needed(needed);
   copy_needed(needed);
   for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!depends_[outputs[i]->id()]) undifferentiable_ = outputs[i]->meta.str();
     graph.add_output(copies_[outputs[i]->id()], {Slot::Kind::Output, static_cast<int32_t>(i)});
   }
 }
@@ -96,7 +116,7 @@ void ForwardCone::mark_needed(std::vector<bool>& needed) {
           return result != nullptr && needed[result->id()] && !is_given(result);
         });
     if (!is_needed) continue;
-    if (ops::is_ordered(*node)) unrepeatable = node->op().name();
+    if (ops::is_ordered(*node)) unrepeatable_ = node->op().name();
     needed_nodes_.push_back(node);
     if (is_without_statistics(*node, needed)) {
       for (size_t i : without_statistics) {

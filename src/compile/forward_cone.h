@@ -13,6 +13,13 @@ namespace ahead::compiling {
 /// The position of a forward graph's output among those of the joint graph.
 size_t joint_output(const JointGraph& joint, int32_t forward_output);
 
+/// Which values of a joint graph a gradient could flow through, by Value::id().
+std::vector<bool> find_dependent(const Graph& joint);
+
+/// Whether a call changes a graph input: its contents, its shape, or only its version. What was
+/// saved of it is not what it was.
+bool changes_input(const runtime::CallPlan& plan, int32_t input);
+
 /// The forward part of a joint graph that its differentiable outputs need, with inputs for what
 /// must not be computed again.
 class ForwardCone {
@@ -24,11 +31,12 @@ class ForwardCone {
   Graph graph;
   /// What each input of the graph is.
   std::vector<Need> needs;
-  /// An operator that cannot run twice though it would have to; empty if there is none.
-  std::string unrepeatable;
+
+  /// Why running the graph again, under autograd, does not give the function's gradient; empty: it
+  /// does, if the function has no gradients of its own making.
+  std::string why_not(const runtime::CallPlan& plan) const;
 
  private:
-  void mark_dependent(const Graph& backward);
   bool is_given(const Value* value) const;
   void collect(const PartitionedGraphs& graphs);
   void mark_needed(std::vector<bool>& needed);
@@ -43,6 +51,8 @@ class ForwardCone {
   std::vector<int32_t> forward_input_;
   std::vector<const Node*> needed_nodes_;
   ValueMap copies_;
+  std::string unrepeatable_;      ///< an operator that would have to run twice
+  std::string undifferentiable_;  ///< an output that has no gradient when it is computed again
 };
 
 }  // namespace ahead::compiling

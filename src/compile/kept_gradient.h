@@ -15,7 +15,7 @@ namespace ahead::compiling {
 /// taken under `autocast`; none: under the one there is.
 ///
 /// A derivative is an Unsupported if it would have to run something random or effectful again, or
-/// needs an input that was overwritten.
+/// needs an input that was overwritten; neither is so where find_lost() finds nothing.
 std::shared_ptr<runtime::DifferentiableBackward> make_kept_gradient(
     std::unique_ptr<tracing::KeptTrace> trace, const Graph& captured, const JointGraph& joint,
     const PartitionedGraphs& graphs, const aot::GraphCompiler& compiler,

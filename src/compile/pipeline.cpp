@@ -8,12 +8,15 @@
 #include "ahead/errors.h"
 #include "ahead/passes.h"
 #include "base/autocast.h"
+#include "compile/derivative_graph.h"
 #include "compile/double_backward.h"
+#include "compile/forward_cone.h"
 #include "compile/kept_gradient.h"
 #include "compile/kept_mutations.h"
 #include "compile/plan_builder.h"
 #include "compile/synthetic_base.h"
 #include "compile/tangent_layouts.h"
+#include "ops/node_facts.h"
 #include "runtime/call.h"
 #include "runtime/region_watch.h"
 #include "runtime/saved_tensor_hooks.h"
@@ -217,14 +220,30 @@ void check_one_tangent(const JointGraph& joint, const Capture& capture) {
 /// The backward as something that can be differentiated.
 std::shared_ptr<runtime::DifferentiableBackward> differentiable_backward(
     std::unique_ptr<tracing::KeptTrace> kept, const Capture& capture, const JointGraph& joint,
-    const PartitionedGraphs& graphs, const std::optional<AutocastState>& autocast,
-    const Options& options, const detail::Compilers& compilers) {
+    const PartitionedGraphs& graphs, const runtime::CallPlan& plan, const Options& options,
+    const detail::Compilers& compilers) {
   std::shared_ptr<runtime::DifferentiableBackward> made;
   if (kept != nullptr) {
-    made = make_kept_gradient(std::move(kept), capture.graph, joint, graphs,
-                              with_passes(compilers.inference, options), autocast);
+    made =
+        make_kept_gradient(std::move(kept), capture.graph, joint, graphs,
+                           with_passes(compilers.inference, options), plan.backward_autocast.fixed);
   }
-  return made ? made : make_double_backward(joint, graphs, capture, options, compilers);
+  return made ? made : make_double_backward(joint, graphs, capture, plan, options, compilers);
+}
+
+/// Derivatives of a kept trace need what eager saves. Where a partitioner saves something else,
+/// from which that cannot be had again, saves what eager does.
+void save_for_derivatives(PartitionedGraphs& halves, const JointGraph& joint,
+                          const runtime::CallPlan& plan, const Options& options) {
+  if (find_lost(joint, halves.saved, plan).empty()) return;
+  if (!options.partitioner.function()) halves = partition_default(joint);
+  const std::string lost = find_lost(joint, halves.saved, plan);
+  if (lost.empty() || options.fullgraph) return;
+  throw Unsupported(
+      "compile", lost +
+                     ": second derivatives would need this again as it was, and nothing that is "
+                     "saved tells it. Take the gradient inside the compiled function, or compile "
+                     "with Options::double_backward = false.");
 }
 
 void compile_training(runtime::CallPlan& plan, Capture& capture,
@@ -235,14 +254,15 @@ void compile_training(runtime::CallPlan& plan, Capture& capture,
   check_one_tangent(joint, capture);
   PartitionedGraphs graphs = stages.run("partition", [&] {
     PartitionedGraphs halves = partition(joint, options, compilers.num_params_buffers);
+    if (kept != nullptr) save_for_derivatives(halves, joint, plan, options);
     copy_raised_inputs(halves, plan);
     return halves;
   });
   plan.first_saved_output =
       static_cast<int32_t>(graphs.forward.outputs().size() - graphs.saved.size());
   if (options.double_backward) {
-    plan.double_backward = differentiable_backward(
-        std::move(kept), capture, joint, graphs, plan.backward_autocast.fixed, options, compilers);
+    plan.double_backward =
+        differentiable_backward(std::move(kept), capture, joint, graphs, plan, options, compilers);
   }
   plan_backward(plan, graphs);
   find_partly_reached(plan, capture);
@@ -312,6 +332,9 @@ struct Captured {
   Capture capture;
   runtime::CallPlan plan;
   bool is_merged = false;
+  /// What was traced: the function itself, or that of the merged arguments.
+  aot::FlatFunction function;
+  std::vector<at::Tensor> inputs;
 };
 
 /// Traces a function. If it writes to an argument that shares memory with another, it is traced
@@ -326,11 +349,15 @@ Captured capture_function(const aot::FlatFunction& function, const std::vector<a
   try {
     result.capture = tracing::capture(function, inputs, backward_autocast);
     result.plan = plan_call(result.capture);
+    result.function = function;
+    result.inputs = inputs;
   } catch (const tracing::AliasedWrite&) {
     const MergedArguments merged(function, inputs);
     result.capture = tracing::capture(merged.function(), merged.inputs(), backward_autocast);
     result.plan = plan_call(result.capture);
     result.is_merged = true;
+    result.function = merged.function();
+    result.inputs = merged.inputs();
     merged.adapt(result.plan);
   }
   autocast.check_unchanged();
@@ -397,22 +424,43 @@ bool writes_to_parts(const Graph& graph) {
   return false;
 }
 
+/// Whether nothing is drawn, done or changed in the forward of a joint graph, and gradients flow
+/// through its operators to all results that have one.
+bool is_pure(const Graph& joint, const runtime::CallPlan& plan) {
+  if (!plan.writes.empty() || !plan.resets.empty()) return false;
+  for (const Node& node : joint.nodes()) {
+    if (node.phase == Phase::Forward && ops::is_ordered(node)) return false;
+  }
+  const std::vector<bool> depends = find_dependent(joint);
+  for (const Graph::Input& input : joint.inputs()) {
+    if (input.slot.kind != Slot::Kind::Tangent) continue;
+    const Value* result = joint.outputs()[static_cast<size_t>(input.slot.index)].value;
+    if (!depends[result->id()]) return false;
+  }
+  return true;
+}
+
+/// Whether the function's gradient can be found by running its operators once more.
+bool can_run_again(const Captured& captured) {
+  if (is_pure(captured.capture.graph, captured.plan)) return true;
+  const JointGraph joint(captured.capture.graph);
+  return ForwardCone(joint, partition_default(joint)).why_not(captured.plan).empty();
+}
+
 /// Traces a function once more for derivatives that the operators in its graph do not tell. Null if
 /// there are none, or if the function does something else this time.
-std::unique_ptr<tracing::KeptTrace> keep_trace(const Captured& captured,
-                                               const aot::FlatFunction& function,
-                                               const std::vector<at::Tensor>& inputs,
-                                               const Options& options) {
+std::unique_ptr<tracing::KeptTrace> keep_trace(const Captured& captured, const Options& options) {
   const Capture& capture = captured.capture;
+  if (!options.double_backward || !has_gradient(capture.graph)) return nullptr;
   const bool is_special = !capture.opaque_gradient.empty() || !capture.hidden_write.empty() ||
-                          writes_to_parts(capture.graph);
-  if (!options.double_backward || !is_special || captured.is_merged || !has_gradient(capture.graph))
-    return nullptr;
+                          writes_to_parts(capture.graph) || !can_run_again(captured);
+  if (!is_special) return nullptr;
   const runtime::KeeperScope::Pause unkept;
   const runtime::RegionWatch::Pause unwatched;
   const AutocastKeeper autocast;
-  return trace_explained(options,
-                         [&] { return tracing::KeptTrace::make(function, inputs, capture.graph); });
+  return trace_explained(options, [&] {
+    return tracing::KeptTrace::make(captured.function, captured.inputs, capture.graph);
+  });
 }
 
 }  // namespace
@@ -428,7 +476,7 @@ Compilation compile_function(const aot::FlatFunction& function,
   result.trace_seconds = stages.taken();
 
   const auto start = Clock::now();
-  std::unique_ptr<tracing::KeptTrace> kept = keep_trace(captured, function, inputs, options);
+  std::unique_ptr<tracing::KeptTrace> kept = keep_trace(captured, options);
   // The plan holds the captured tensors, and nobody else, so that it can tell when they are stale.
   capture.graph.forget_captured();
   stages.keep(capture.graph);

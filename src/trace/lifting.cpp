@@ -223,8 +223,10 @@ void Tracer::link_gradient(Lifted& lifted, bool is_primal) {
     return;
   }
   lifted.wrapper.set_requires_grad(true);
-  // Outside hooks belong to the real variable and run outside, so it cannot be shared.
-  lifted.link = is_primal || has_hooks(lifted.real) ? GradLink::OwnLeaf : GradLink::SharedLeaf;
+  // Outside hooks belong to the real variable and run outside, so it cannot be shared. A recording
+  // names no variables but its own.
+  const bool is_own = is_primal || is_replay_ || has_hooks(lifted.real);
+  lifted.link = is_own ? GradLink::OwnLeaf : GradLink::SharedLeaf;
   if (lifted.link == GradLink::SharedLeaf) {
     lifted.node = impl::grad_accumulator(lifted.real);
     impl::set_grad_accumulator(lifted.wrapper, weak(lifted.node));

@@ -79,7 +79,7 @@ TEST(SecondDerivative, BesideAWriteInTheGraph) {
     counter.square_();
     return {in[0] + counter.dot(counter)};
   };
-  EXPECT_THROW(differentiate_twice(f, leaf({3})), Unsupported);
+  expect_two_gradients_like_eager(f);
 }
 
 TEST(SecondDerivative, BehindAWriteWithoutDerivative) {
@@ -115,7 +115,79 @@ TEST(SecondDerivative, OfAGradientInPlaceOnly) {
     const at::Tensor y = in[0].clone();
     return {y.eq_(in[0])};
   };
-  EXPECT_THROW(differentiate_twice(f, leaf({3})), Unsupported);
+  expect_two_gradients_like_eager(f);
+}
+
+TEST(SecondDerivative, OfWhatCannotBeRunAgainWhateverIsSaved) {
+  const aot::FlatFunction functions[] = {
+      [](const Tensors& in) -> Tensors { return {(in[0] + at::randn_like(in[0])).sin() * in[0]}; },
+      [](const Tensors& in) -> Tensors {
+        return {at::rrelu(in[0].sin(), 0.1, 0.3, /*training=*/true).square()};
+      },
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor y = in[0].exp();
+        in[0].add_(at::rand_like(y));
+        return {y.sin() * in[0]};
+      },
+      [](const Tensors& in) -> Tensors { return {in[0].relu_().square().cos()}; }};
+  const Options every_way[] = {{.confirm = 0},
+                               {.partitioner = Partitioner::Default, .confirm = 0},
+                               {.memory_budget = 0, .confirm = 0},
+                               {.confirm = 0, .keep_input_mutations = false}};
+  for (const aot::FlatFunction& f : functions) {
+    for (const Options& options : every_way) {
+      auto compiled = compile(f, options);
+      for (int call = 0; call < 3; ++call) {
+        const at::Tensor input = leaf({3});
+        torch::manual_seed(call);
+        const Tensors expected = two_gradients(f, input);
+        torch::manual_seed(call);
+        expect_same(expected,
+                    two_gradients([&](const Tensors& in) { return compiled(in); }, input));
+      }
+      expect_hits(compiled);
+    }
+  }
+}
+
+/// A partitioner that does not say what it saves.
+PartitionedGraphs partition_silently(const JointGraph& joint) {
+  PartitionedGraphs graphs = partition_min_cut(joint);
+  for (SavedValue& saved : graphs.saved) saved.joint_value = -1;
+  return graphs;
+}
+
+TEST(SecondDerivative, ThatCannotBeHadIsKnownBeforehand) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    return {(in[0] + at::randn_like(in[0])).sin()};
+  };
+  const PartitionChoice silently(&partition_silently);
+  const auto like_eager = [&](auto& compiled, auto&& gradients) {
+    for (int call = 0; call < 3; ++call) {
+      const at::Tensor input = leaf({3});
+      torch::manual_seed(call);
+      const Tensors expected = gradients(f, input);
+      torch::manual_seed(call);
+      expect_same(expected, gradients([&](const Tensors& in) { return compiled(in); }, input));
+    }
+  };
+  const auto one_gradient = [](const aot::FlatFunction& function, const at::Tensor& input) {
+    return torch::autograd::grad({function({input})[0].sum()}, {input});
+  };
+  auto eager = compile(aot::FlatFunction(f), {.partitioner = silently, .confirm = 0});
+  like_eager(eager, two_gradients);
+  expect_runs_eagerly(eager);
+  auto once = compile(aot::FlatFunction(f),
+                      {.partitioner = silently, .confirm = 0, .double_backward = false});
+  like_eager(once, one_gradient);
+  expect_hits(once);
+  auto whole =
+      compile(aot::FlatFunction(f), {.fullgraph = true, .partitioner = silently, .confirm = 0});
+  like_eager(whole, one_gradient);
+  expect_hits(whole);
+  const at::Tensor x = leaf({3});
+  EXPECT_THROW(torch::autograd::grad({whole(Tensors{x})[0].sum()}, {x}, {}, true, true),
+               Unsupported);
 }
 
 }  // namespace

@@ -83,6 +83,15 @@ bool is_passed_and_captured(const Program& program) {
   return false;
 }
 
+/// Hooks run with the backward, so that their functions run eagerly: as eager does.
+bool registers_hook(const std::string& reason) {
+  return reason.find("register_hook") != std::string::npos;
+}
+
+bool is_differentiated_twice(const Program& program) {
+  return program.seed % 4 == 0;
+}
+
 Verdict check_with(const Program& program, Options options) {
   const bool is_confirmed = is_passed_and_captured(program);
   if (is_confirmed) options.confirm = Confirm::Doubling;
@@ -96,7 +105,8 @@ Verdict check_with(const Program& program, Options options) {
     const bool is_last = call + 1 == num_calls;
     // Some factories write to what they make, which a graph need not: versions count from there.
     const CallPoints points{.exact_gradients = !eager.calls_are_chained(),
-                            .double_backward = is_last && program.seed % 4 == 0,
+                            .double_backward = is_last && is_differentiated_twice(program),
+                            .double_backward_may_be_refused = options.fullgraph,
                             .new_versions = false,
                             // Either side may have saved what is written to, and a later call
                             // would have to do with it.
@@ -104,9 +114,7 @@ Verdict check_with(const Program& program, Options options) {
     const ComparedCall compared = compare_call(expected, actual, call, points);
     // How far eager got before it threw shows in the inputs; a trace leaves them alone.
     if (!compared.error.empty()) return {Verdict::Kind::BothThrow, compared.error, "", ""};
-    // Hooks run with the backward, so that their functions run eagerly: as eager does.
-    const bool has_hooks = compared.unsupported.find("register_hook") != std::string::npos;
-    if (has_hooks && options.fullgraph) {
+    if (registers_hook(compared.unsupported) && options.fullgraph) {
       options.fullgraph = false;
       return check_with(program, options);
     }
@@ -117,7 +125,9 @@ Verdict check_with(const Program& program, Options options) {
     return {Verdict::Kind::Differs, first.what,
             "call " + std::to_string(call) + ": " + first.detail, graphs_of(compiled)};
   }
-  return {};
+  if (compiled.stats().eager_calls == 0) return {};
+  const std::string reason = compiled.explain(compiled_inputs.next_call().passed);
+  return registers_hook(reason) ? Verdict() : Verdict{Verdict::Kind::Unsupported, reason, "", ""};
 }
 
 std::string name_of(const Options& options) {
@@ -142,7 +152,9 @@ Verdict check_compiled(const Program& program) {
       return verdict;
     }
   }
-  return {};
+  // Without fullgraph there is nothing to refuse once the forward has run.
+  options.fullgraph = false;
+  return is_differentiated_twice(program) ? check_with(program, options) : Verdict();
 }
 
 }  // namespace ahead::fuzz

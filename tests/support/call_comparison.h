@@ -35,6 +35,8 @@ struct CallPoints {
   bool exact_gradients = true;
   /// The gradients of the gradients of each output; these are close too.
   bool double_backward = false;
+  /// The gradients of gradients may be refused (`Unsupported`).
+  bool double_backward_may_be_refused = true;
   /// The versions of tensors that the function made.
   bool new_versions = true;
   /// Writes to every output, as far as eager allows it, and what they do to gradients.
