@@ -90,7 +90,7 @@ class Run {
       for (const CapturedTensor& captured : tape_.captured) {
         if ((captured.grad_of != nullptr) != is_grad) continue;
         at::Tensor& tensor = variables_[static_cast<size_t>(captured.id)];
-        if (captured.state.defined()) {
+        if (captured.is_state) {
           tensor = inputs[next_state++];
         } else if (const at::Tensor real = real_of(captured); real.defined()) {
           tensor = tracer_.lift(real);
