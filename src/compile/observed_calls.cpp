@@ -99,6 +99,14 @@ std::string in_words(const TapeDifference& found) {
   return "the function does not do the same in calls that look alike: " + found.text + remedy;
 }
 
+/// Somebody replaced what a program finds outside, so that it may be right for the next call.
+bool is_replaced(const Observation::State& observation) {
+  const auto first = observation.entries.begin() + static_cast<int64_t>(observation.num_fitting);
+  return std::any_of(first, observation.entries.end(), [](const std::shared_ptr<Entry>& entry) {
+    return entry->seen.load()->tape->num_stored_anywhere() != 0;
+  });
+}
+
 }  // namespace
 
 Observation::Observation() = default;
@@ -432,7 +440,7 @@ void ObservedCall::finish(Observation::State& observation, const CompiledCore::E
   if (tape->num_stored_anywhere() != 0) state_.stores.fetch_add(1);
   state_.learn_handles(*tape);
   host.ignore(tape->held);
-  is_explained_ = !state_.last_host.holds(observation.host_before);
+  is_explained_ = !state_.last_host.holds(observation.host_before) || is_replaced(observation);
   state_.last_host = host;
   if (!ending.keeps_arguments && tape->refusal.empty())
     tape->refusal =
@@ -455,9 +463,10 @@ void ObservedCall::finish(Observation::State& observation, const CompiledCore::E
     const std::optional<TapeDifference> found = difference(*seen->tape, *tape);
     note_grads(*found);
     if (found->is_outcome || !seen->host.holds(observation.host)) continue;
-    const bool is_replaced = seen->tape->num_stored_anywhere() != 0 &&
-                             !entry->fits(now, state_.modules, options_.depends_on);
-    if (i >= observation.num_fitting || is_replaced) continue;
+    if (i >= observation.num_fitting) continue;
+    if (seen->tape->num_stored_anywhere() != 0 &&
+        !entry->fits(now, state_.modules, options_.depends_on))
+      continue;
     state_.remove(entry);
     if (!entry->lost_an_owner() && ++state_.contradictions >= most_contradictions)
       return settle("contradictions", in_words(*found));

@@ -112,14 +112,17 @@ HeldTensor* HandleWatch::holder_of(const void* tensor) {
   return found == held_.end() ? nullptr : &*found;
 }
 
-/// A word that is the address of a tensor is one of its owners if there are no more owners than
-/// such words.
+/// A word that became the address of a tensor is one of its owners if there are no more owners than
+/// such words. What was there before may be left over from something else.
 void HandleWatch::find_stored(Tape& tape, const HostSnapshot& after) {
   for (StoredTensor& stored : tape.stored) {
     const at::Tensor tensor = lock(stored.tensor);
     if (!tensor.defined() || (tensor.is_leaf() && tensor.requires_grad())) continue;
     std::vector<Handle> handles = after.find(tensor.unsafeGetTensorImpl());
-    if (handles.size() != stored.owners) continue;
+    const bool is_assigned = std::all_of(handles.begin(), handles.end(), [&](Handle handle) {
+      return find(handle) != nullptr || before_.pointer_at(handle) != tensor.unsafeGetTensorImpl();
+    });
+    if (handles.size() != stored.owners || !is_assigned) continue;
     for (Handle handle : handles) {
       if (find(handle) == nullptr) add(handle);
     }

@@ -4,6 +4,7 @@
 
 #include "observe/place.h"
 #include "observe/recorder.h"
+#include "observe/state_tensor.h"
 #include "observe/stored.h"
 
 /// What is found out when an observed call is over: what it returned, stored and left behind.
@@ -111,6 +112,11 @@ void Recorder::find_stored(const std::vector<at::Tensor>& results, size_t handle
   }
   tape_->stored = count.find_stored(made);
   handles_.finish(*tape_);
+  // The object may have to become another one.
+  for (const StoredTensor& stored : tape_->stored) {
+    const at::Tensor tensor = observe::lock(stored.tensor);
+    if (stored.handles.empty() && tensor.defined() && can_become(tensor)) count.let_go(tensor);
+  }
   for (size_t i = 0; i < owners_of_inputs_.size(); ++i) {
     const at::Tensor input = observe::lock(variables_[i].tensor);
     // Besides what was locked just now.

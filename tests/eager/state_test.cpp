@@ -272,7 +272,32 @@ TEST(State, OfALambda) {
   expect_mostly_hits(outcome);
 }
 
-/// Where the state is cannot be told: it is observed while somebody else holds it.
+/// Where the state is cannot be told: its object becomes the next one, which calls that are
+/// observed must not keep from happening.
+TEST(State, BehindAReference) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    auto fc = torch::nn::Linear(4, 4), out = torch::nn::Linear(4, 2);
+    at::Tensor h = at::zeros({2, 4});
+    auto step = wrap([&](const at::Tensor& x) {
+      h = torch::tanh(fc->forward(h) + x);
+      return out->forward(h) * h.sum();
+    });
+    for (int sequence = 0; sequence < 16; ++sequence) {
+      at::Tensor loss = at::zeros({});
+      for (int call = 0; call < 6; ++call) {
+        loss = loss + step(at::randn({2, 4})).pow(2).sum();
+        log("h", h);
+      }
+      loss.backward();
+      h.detach_();
+      log("fc", *fc);
+      log("out", *out);
+    }
+  });
+  expect_hits(outcome);
+}
+
+/// While somebody else holds it, calls are observed.
 TEST(State, BehindAReferenceWhileOthersHoldIt) {
   const Outcome outcome = like_eager([](auto& wrap, Log& log) {
     auto fc = torch::nn::Linear(4, 4);
