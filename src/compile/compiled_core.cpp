@@ -65,7 +65,8 @@ void CompiledCore::State::remove(const std::shared_ptr<Entry>& entry) {
   entries.store(std::move(changed));
 }
 
-void CompiledCore::State::learn_handles(const observe::Tape& tape) {
+void CompiledCore::State::learn_handles(const observe::Tape& tape,
+                                        const observe::HostSnapshot& after) {
   bool is_new = false;
   for (const observe::HeldTensor& held : tape.held) {
     const auto same = [&](const observe::KnownHandle& known) {
@@ -75,6 +76,7 @@ void CompiledCore::State::learn_handles(const observe::Tape& tape) {
     is_new |= known == handles.end() || (held.is_used && !known->is_used);
     if (known == handles.end()) known = handles.insert(known, {held.handle});
     known->is_used |= held.is_used;
+    if (tape.assigns(held.handle)) known->assigned = after;
   }
   if (!is_new) return;
   entries.store(std::make_shared<const Entries>());

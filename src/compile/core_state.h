@@ -45,7 +45,7 @@ struct CompiledCore::State {
   /// Handles of the callable's own that calls assign to.
   std::vector<observe::KnownHandle> handles;
   /// Takes up those of a recording. What was found out without them does not count any more.
-  void learn_handles(const observe::Tape& tape);
+  void learn_handles(const observe::Tape& tape, const observe::HostSnapshot& after);
   /// Raised when a call is observed that stores tensors it is not known where: programs have to
   /// learn which these are now.
   std::atomic<uint64_t> stores{0};

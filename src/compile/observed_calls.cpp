@@ -438,17 +438,20 @@ void ObservedCall::finish(Observation::State& observation, const CompiledCore::E
   const Situation& now = observation.now;
   state_.last_tape = tape;
   if (tape->num_stored_anywhere() != 0) state_.stores.fetch_add(1);
-  state_.learn_handles(*tape);
   host.ignore(tape->held);
+  state_.learn_handles(*tape, host);
   is_explained_ = !state_.last_host.holds(observation.host_before) || is_replaced(observation);
   state_.last_host = host;
   if (!ending.keeps_arguments && tape->refusal.empty())
     tape->refusal =
         "arguments: the function assigns to them, which are passed by reference. Write "
         "into a tensor with copy_, or return the new value.";
+  const bool changed_itself = !observation.host_before.changed_by_storing(host, *tape);
   for (const std::shared_ptr<Entry>& entry : observation.entries) {
     if (!difference(*entry->seen.load()->tape, *tape)) {
       state_.observed_in_a_row = 0;
+      // With which tensors is seen in another call.
+      if (changed_itself && entry->has_state) return;
       entry->count_owners(*tape);
       return confirm(entry, tape, std::move(host));
     }
@@ -471,7 +474,6 @@ void ObservedCall::finish(Observation::State& observation, const CompiledCore::E
     if (!entry->lost_an_owner() && ++state_.contradictions >= most_contradictions)
       return settle("contradictions", in_words(*found));
   }
-  const bool changed_itself = !observation.host_before.changed_by_storing(host, *tape);
   if (changed_itself) {
     return note_difference(candidate,
                            {0, "it changes its own members or captured values (a counter?)"});

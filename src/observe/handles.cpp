@@ -65,6 +65,7 @@ HandleWatch::HandleWatch(const detail::HostParts& parts, const HostSnapshot& bef
                          const std::vector<KnownHandle>& known)
     : parts_(parts), before_(before) {
   for (const KnownHandle& each : known) {
+    if (!each.assigned.holds_around(each.handle, before)) continue;
     HeldTensor& held = add(each.handle);
     held.is_used = each.is_used;
     if (held.tensor == nullptr) continue;

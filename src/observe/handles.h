@@ -18,6 +18,8 @@ at::Tensor& handle_at(const detail::HostParts& parts, Handle handle);
 struct KnownHandle {
   Handle handle;
   bool is_used = false;  ///< some call uses what it has
+  /// After a call that assigned to it.
+  HostSnapshot assigned = {};
 };
 
 /// Whether handles have tensors such as a recording began with.
@@ -26,7 +28,8 @@ bool holds(const std::vector<HeldTensor>& held, const detail::HostParts& now);
 /// Finds out by which handles of its own a callable has tensors, in one call of it.
 class HandleWatch {
  public:
-  /// A call begins, with `before` in the callable's parts. What `known` has is kept to be compared.
+  /// A call begins, with `before` in the callable's parts. What `known` handles have is looked at,
+  /// but for those that may be gone: the tensor of a std::optional that was reset.
   HandleWatch(const detail::HostParts& parts, const HostSnapshot& before,
               const std::vector<KnownHandle>& known);
 

@@ -61,6 +61,12 @@ bool HostSnapshot::holds(const HostSnapshot& now) const {
   return bytes_.size() == now.bytes_.size() && is_same(0, now.bytes_.data(), bytes_.size());
 }
 
+bool HostSnapshot::holds_around(Handle handle, const HostSnapshot& now) const {
+  const size_t begin = handle < word ? 0 : handle - word;
+  return bytes_.size() == now.bytes_.size() &&
+         is_same(begin, now.bytes_.data() + begin, bytes_.size() - begin);
+}
+
 bool HostSnapshot::changed_by_storing(const HostSnapshot& later, const Tape& tape) const {
   if (bytes_.size() != later.bytes_.size()) return false;
   for (size_t i = 0; i < bytes_.size(); i += word) {

@@ -19,6 +19,9 @@ class HostSnapshot {
   /// Whether they are the same now.
   bool holds(const detail::HostParts& now) const;
   bool holds(const HostSnapshot& now) const;
+  /// Whether whatever tells if there is a tensor at a handle is the same now: what may be in one
+  /// object with it, which is what comes after it, and the word before.
+  bool holds_around(Handle handle, const HostSnapshot& now) const;
   /// Whether they changed to `later` in no other way than that tensors were assigned to, which the
   /// call stored, or moved.
   bool changed_by_storing(const HostSnapshot& later, const Tape& tape) const;

@@ -211,6 +211,15 @@ class Comparison {
 
 }  // namespace
 
+bool Tape::assigns(Handle handle) const {
+  const auto is_in = [&](const StoredTensor& each) {
+    return std::find(each.handles.begin(), each.handles.end(), handle) != each.handles.end();
+  };
+  return std::any_of(stored.begin(), stored.end(), is_in) ||
+         std::any_of(moved.begin(), moved.end(),
+                     [&](const MovedTensor& each) { return each.to == handle; });
+}
+
 size_t Tape::num_stored_anywhere() const {
   return static_cast<size_t>(std::count_if(
       stored.begin(), stored.end(), [](const StoredTensor& each) { return each.handles.empty(); }));

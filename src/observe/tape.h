@@ -156,6 +156,8 @@ struct Tape {
   /// The autograd nodes that the call made.
   std::vector<decltype(weak(NodePtr()))> nodes = {};
   uint64_t first_sequence = 0;  ///< of the autograd nodes that the call made
+  /// Whether it leaves another tensor, or none, there.
+  bool assigns(Handle handle) const;
   /// How many tensors it stored so that it is not known where.
   size_t num_stored_anywhere() const;
   /// What the call before stored is still there: the code adds to something.

@@ -447,9 +447,10 @@ TEST(State, InAnOptional) {
     std::vector<at::Tensor> kept;
     auto forward = wrap(net);
     for (int call = 0; call < 60; ++call) {
+      // Nobody but the optional has some of them.
       if (call % 6 == 0) net->h.reset();
       log("result", forward(at::randn({2, 3})));
-      kept.push_back(*net->h);
+      if (call % 4 != 1) kept.push_back(*net->h);
     }
     log("kept", kept);
   });
