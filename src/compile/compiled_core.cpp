@@ -65,6 +65,24 @@ void CompiledCore::State::remove(const std::shared_ptr<Entry>& entry) {
   entries.store(std::move(changed));
 }
 
+void CompiledCore::State::learn_handles(const observe::Tape& tape,
+                                        const observe::HostSnapshot& after) {
+  bool is_new = false;
+  for (const observe::HeldTensor& held : tape.held) {
+    const auto same = [&](const observe::KnownHandle& known) {
+      return known.handle == held.handle;
+    };
+    auto known = std::find_if(handles.begin(), handles.end(), same);
+    is_new |= known == handles.end() || (held.is_used && !known->is_used);
+    if (known == handles.end()) known = handles.insert(known, {held.handle});
+    known->is_used |= held.is_used;
+    if (tape.assigns(held.handle)) known->assigned = after;
+  }
+  if (!is_new) return;
+  entries.store(std::make_shared<const Entries>());
+  for (const auto& candidate : candidates) candidate->tapes.clear();
+}
+
 CompiledCore::CompiledCore(Options options)
     : options_(std::move(options)),
       compilers_(with_checks(compilers_for(options_), options_)),
@@ -134,6 +152,7 @@ void CompiledCore::reset() {
   state_->eager_reason.store(nullptr);
   state_->candidates.clear();
   state_->last_tape.reset();
+  state_->handles.clear();
   state_->contradictions = state_->observed_in_a_row = 0;
   ++state_->generation;
 }

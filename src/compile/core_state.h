@@ -42,7 +42,12 @@ struct CompiledCore::State {
   observe::HostSnapshot last_host;  ///< after the last observed call
   /// What the function does depends on which of its tensors have a gradient: programs are guarded.
   std::atomic<bool> depends_on_grads{false};
-  /// Raised when a call is observed that stores tensors: programs have to learn where they are now.
+  /// Handles of the callable's own that calls assign to.
+  std::vector<observe::KnownHandle> handles;
+  /// Takes up those of a recording. What was found out without them does not count any more.
+  void learn_handles(const observe::Tape& tape, const observe::HostSnapshot& after);
+  /// Raised when a call is observed that stores tensors it is not known where: programs have to
+  /// learn which these are now.
   std::atomic<uint64_t> stores{0};
   int64_t contradictions = 0;     ///< programs that turned out to be wrong
   int64_t observed_in_a_row = 0;  ///< calls without one that ran from a graph
@@ -78,8 +83,8 @@ struct CompiledCore::State {
 };
 
 struct Observation::State {
-  State(const FlatTree& inputs, const HostParts& parts, const Situation& now,
-        std::shared_ptr<const observe::Tape> before);
+  State(const Situation& now, std::shared_ptr<const observe::Tape> before,
+        const std::vector<observe::KnownHandle>& handles);
 
   /// The arguments; what the situation is about.
   const FlatTree inputs;
@@ -89,8 +94,9 @@ struct Observation::State {
   uint64_t generation = 0;
   /// What is known of such calls.
   std::shared_ptr<Candidate> candidate;
-  /// Programs that fit, as far as could be told.
+  /// Programs that fit, and then those that do but for what is stored outside.
   std::vector<std::shared_ptr<Entry>> entries;
+  size_t num_fitting = 0;
   /// Is ended before the recorder is asked for anything.
   std::shared_ptr<observe::Recorder> recorder;
   std::optional<observe::RecordingScope> scope;

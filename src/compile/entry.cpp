@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "observe/entry_state.h"
+#include "observe/handles.h"
 
 namespace ahead::detail {
 namespace {
@@ -49,15 +50,18 @@ std::string CallKind::reason(const Situation& now, const compiling::ModuleWatch&
   return guard.reason(*plan, arguments);
 }
 
-std::vector<at::Tensor> Entry::arguments(const std::vector<at::Tensor>& leaves) const {
-  std::vector<at::Tensor> all = leaves;
+std::optional<std::vector<at::Tensor>> Entry::arguments(const Situation& now) const {
   const std::shared_ptr<const Seen> last = seen.load();
-  for (const StateTensor& state : last->states) {
-    if (state.argument < 0) continue;
-    const at::Tensor object = observe::lock(state.object);
-    if (!object.defined()) return {};
-    all.resize(std::max(all.size(), leaves.size() + static_cast<size_t>(state.argument) + 1));
-    all[leaves.size() + static_cast<size_t>(state.argument)] = object;
+  std::vector<at::Tensor> all = now.inputs.leaves;
+  if (!last->tape->held.empty()) {
+    if (now.host == nullptr || !last->host.holds(*now.host) ||
+        !observe::holds(last->tape->held, *now.host))
+      return std::nullopt;
+  }
+  for (const StateArgument& state : last->arguments) {
+    all.push_back(state.handle ? observe::handle_at(*now.host, *state.handle)
+                               : observe::lock(state.object));
+    if (!all.back().defined()) return std::nullopt;
   }
   return all;
 }
@@ -65,8 +69,11 @@ std::vector<at::Tensor> Entry::arguments(const std::vector<at::Tensor>& leaves) 
 bool Entry::fits(const Situation& now, const compiling::ModuleWatch& watch,
                  const Dependence& depends_on) const {
   for (const Pinned& pin : pinned) {
-    if (pin.argument >= now.inputs.leaves.size() ||
-        now.inputs.leaves[pin.argument].unsafeGetTensorImpl() != pin.tensor._unsafe_get_target())
+    if (pin.argument >= now.inputs.leaves.size()) return false;
+    const c10::TensorImpl* given = now.inputs.leaves[pin.argument].unsafeGetTensorImpl();
+    const bool is_held = pin.handle && now.host != nullptr;
+    if (given != (is_held ? observe::handle_at(*now.host, *pin.handle).unsafeGetTensorImpl()
+                          : pin.tensor._unsafe_get_target()))
       return false;
   }
   for (const Grad& grad : grads) {
@@ -75,13 +82,15 @@ bool Entry::fits(const Situation& now, const compiling::ModuleWatch& watch,
       return false;
   }
   if (!has_state) return kind.fits(now, watch, depends_on, now.inputs.leaves);
-  return kind.fits(now, watch, depends_on, arguments(now.inputs.leaves));
+  const auto all = arguments(now);
+  return all && kind.fits(now, watch, depends_on, *all);
 }
 
 std::string Entry::reason(const Situation& now, const compiling::ModuleWatch& watch,
                           const Dependence& depends_on) const {
-  return kind.reason(now, watch, depends_on,
-                     has_state ? arguments(now.inputs.leaves) : now.inputs.leaves);
+  if (!has_state) return kind.reason(now, watch, depends_on, now.inputs.leaves);
+  if (const auto all = arguments(now)) return kind.reason(now, watch, depends_on, *all);
+  return kind_by_arguments->reason(now, watch, depends_on, now.inputs.leaves);
 }
 
 void Entry::count_owners() {

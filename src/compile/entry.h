@@ -21,6 +21,7 @@ namespace ahead::detail {
 struct Situation {
   const FlatTree& inputs;
   runtime::AmbientState ambient;
+  const HostParts* host = nullptr;  ///< what the callable has itself; null: it is not looked at
 };
 
 /// All calls that cannot be told apart that way.
@@ -50,8 +51,14 @@ struct CallKind {
 struct StateTensor {
   observe::WeakTensor object;  ///< the one that the user holds
   size_t owners = 1;           ///< how many hold it
-  /// Which of the tensors that the function uses it was; -1: it does not use it.
-  int32_t argument = -1;
+  /// Where the callable has it; none: that is not known.
+  std::vector<observe::Handle> handles = {};
+};
+
+/// A tensor that the function uses and finds where a call stored it.
+struct StateArgument {
+  std::optional<observe::Handle> handle = {};
+  observe::WeakTensor object;  ///< if it is not known where
 };
 
 /// One program of a compiled callable and the calls it is right for; or the knowledge that such
@@ -75,6 +82,7 @@ struct Entry {
   struct Pinned {
     size_t argument;
     observe::WeakTensor tensor;
+    std::optional<observe::Handle> handle = {};  ///< whatever this has instead
   };
   std::vector<Pinned> pinned;
   /// Tensors that must have a gradient, or must not.
@@ -89,8 +97,9 @@ struct Entry {
   struct Seen {
     std::shared_ptr<const observe::Tape> tape;
     observe::HostSnapshot host;
-    std::vector<StateTensor> states;
-    uint64_t stores = 0;  ///< how many calls had stored tensors then
+    std::vector<StateTensor> states = {};
+    std::vector<StateArgument> arguments = {};
+    uint64_t stores = 0;  ///< how many calls had stored tensors, it is not known where, by then
   };
   std::atomic<std::shared_ptr<const Seen>> seen{};
   std::atomic<uint64_t> calls{0};
@@ -101,9 +110,9 @@ struct Entry {
   /// Held while a program runs that has state.
   std::mutex state_mutex;
 
-  /// What a program is given: the arguments of the call, and then tensors that the function stored
-  /// in the call before. Empty if one of those is gone.
-  std::vector<at::Tensor> arguments(const std::vector<at::Tensor>& leaves) const;
+  /// What a program is given: the arguments of the call, and then tensors that calls before stored.
+  /// None if one of those is gone, or there are others than the program is for.
+  std::optional<std::vector<at::Tensor>> arguments(const Situation& now) const;
   /// Whether a call is one that this is for.
   bool fits(const Situation& now, const compiling::ModuleWatch& watch,
             const Dependence& depends_on) const;

@@ -1,4 +1,5 @@
 #include <ATen/core/grad_mode.h>
+#include <c10/util/ScopeExit.h>
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +9,7 @@
 #include "base/log.h"
 #include "compile/core_state.h"
 #include "compile/dump.h"
+#include "compile/state_run.h"
 #include "observe/expect.h"
 #include "observe/replay.h"
 #include "observe/state_tensor.h"
@@ -54,6 +56,7 @@ std::string why_not_storable(const Tape& tape) {
            "that grows). Return them instead";
   for (const observe::StoredTensor& stored : tape.stored) {
     const at::Tensor tensor = observe::lock(stored.tensor);
+    if (!stored.handles.empty()) continue;
     if (tensor.defined() && (!observe::can_become(tensor) || stored.owners != 1))
       return "the function stores a tensor outside itself that no program can put there (a leaf, "
              "an inference tensor, or one that is stored twice). Return it instead";
@@ -63,26 +66,11 @@ std::string why_not_storable(const Tape& tape) {
 
 /// A tape says all about the next call only if nothing in it began with this one.
 bool is_self_contained(const Tape& tape) {
-  if (!tape.stored.empty() || tape.is_growing) return false;
+  if (!tape.stored.empty() || !tape.moved.empty() || tape.is_growing) return false;
   return std::all_of(
       tape.captured.begin(), tape.captured.end(), [](const observe::CapturedTensor& captured) {
         return captured.owners != 0 || captured.grad_of != nullptr || captured.contents.defined();
       });
-}
-
-std::vector<StateTensor> states_of(const Tape& tape) {
-  std::vector<StateTensor> states;
-  for (const observe::StoredTensor& stored : tape.stored) {
-    StateTensor state{stored.tensor, stored.owners};
-    int32_t argument = 0;
-    for (const observe::CapturedTensor& captured : tape.captured) {
-      if (!captured.state.defined()) continue;
-      if (captured.stored_before == stored.id) state.argument = argument;
-      ++argument;
-    }
-    states.push_back(std::move(state));
-  }
-  return states;
 }
 
 bool is_partly_reached(const runtime::CallPlan& plan, int32_t input) {
@@ -117,18 +105,27 @@ std::string in_words(const TapeDifference& found) {
   return "the function does not do the same in calls that look alike: " + found.text + remedy;
 }
 
+/// Somebody replaced what a program finds outside, so that it may be right for the next call.
+bool is_replaced(const Observation::State& observation) {
+  const auto first = observation.entries.begin() + static_cast<int64_t>(observation.num_fitting);
+  return std::any_of(first, observation.entries.end(), [](const std::shared_ptr<Entry>& entry) {
+    return entry->seen.load()->tape->num_stored_anywhere() != 0;
+  });
+}
+
 }  // namespace
 
 Observation::Observation() = default;
 Observation::~Observation() = default;
 
-Observation::State::State(const FlatTree& given, const HostParts& parts, const Situation& situation,
-                          std::shared_ptr<const Tape> before)
-    : inputs(given),
-      host(parts),
-      host_before(parts),
-      now{inputs, situation.ambient},
-      recorder(std::make_shared<observe::Recorder>(inputs.leaves, std::move(before))) {}
+Observation::State::State(const Situation& situation, std::shared_ptr<const Tape> before,
+                          const std::vector<observe::KnownHandle>& handles)
+    : inputs(situation.inputs),
+      host(*situation.host),
+      host_before(host),
+      now{inputs, situation.ambient, &host},
+      recorder(std::make_shared<observe::Recorder>(
+          inputs.leaves, std::move(before), observe::HandleWatch(host, host_before, handles))) {}
 
 namespace {
 
@@ -146,9 +143,9 @@ class ObservedCall {
   /// Whether a call that a program fits is to be observed all the same.
   bool is_due(Entry& entry) const;
   void add_without_state(const Situation& now, std::vector<std::shared_ptr<Entry>>& entries) const;
-  Served run(const std::shared_ptr<Entry>& entry, const FlatTree& inputs);
+  Served run(const std::shared_ptr<Entry>& entry, const Situation& now);
   std::vector<at::Tensor> run_parts(Entry& entry, const std::vector<at::Tensor>& arguments);
-  std::unique_ptr<Observation> observe(const Situation& now, const HostParts& host,
+  std::unique_ptr<Observation> observe(const Situation& now,
                                        std::vector<std::shared_ptr<Entry>> entries);
   Served run_eagerly();
   void settle(const std::string& key, const std::string& reason);
@@ -190,7 +187,7 @@ Served ObservedCall::serve(const FlatTree& inputs, const HostParts& host) {
     warn_once(reason, reason + " Such calls run eagerly.");
     return run_eagerly();
   }
-  const Situation now{inputs, AmbientState::current()};
+  const Situation now{inputs, AmbientState::current(), &host};
   std::vector<std::shared_ptr<Entry>> entries;
   Served served;
   bool is_eager = false, is_due = false;
@@ -201,14 +198,16 @@ Served ObservedCall::serve(const FlatTree& inputs, const HostParts& host) {
     // With other bytes the function may do something else: a program for that may follow.
     if (!entry->seen.load()->host.holds(host)) return false;
     is_due |= this->is_due(*entry);
-    if (!is_due) served = run(entry, inputs);
+    if (!is_due) served = run(entry, now);
     return served.entry != nullptr;
   });
   if (served.entry != nullptr) return served;
   if (is_eager) return run_eagerly();
+  const size_t num_fitting = entries.size();
   add_without_state(now, entries);
   missed_values_ &= !is_due;
-  served.observation = observe(now, host, std::move(entries));
+  served.observation = observe(now, std::move(entries));
+  if (served.observation != nullptr) served.observation->state->num_fitting = num_fitting;
   return served;
 }
 
@@ -226,9 +225,10 @@ void ObservedCall::add_without_state(const Situation& now,
 bool ObservedCall::is_due(Entry& entry) const {
   if (options_.confirm == Confirm::EveryCall || entry.lost_an_owner()) return true;
   const std::shared_ptr<const Entry::Seen> seen = entry.seen.load();
-  if (entry.has_state && seen->stores != state_.stores.load()) return true;
   for (const StateTensor& state : seen->states) {
-    if (state.object.use_count() != state.owners) return true;
+    if (!state.handles.empty()) continue;
+    if (state.object.use_count() != state.owners || seen->stores != state_.stores.load())
+      return true;
   }
   if (options_.confirm == Confirm::Never) return false;
   // Which of several programs a value decides for is not known yet.
@@ -237,25 +237,19 @@ bool ObservedCall::is_due(Entry& entry) const {
 }
 
 /// Runs a program; null if a value that it reads is another one.
-Served ObservedCall::run(const std::shared_ptr<Entry>& entry, const FlatTree& inputs) {
+Served ObservedCall::run(const std::shared_ptr<Entry>& entry, const Situation& now) {
   std::unique_lock<std::mutex> alone(entry->state_mutex, std::defer_lock);
-  std::vector<at::Tensor> arguments, objects;
+  std::optional<StateRun> state;
   if (entry->has_state) {
     if (!alone.try_lock()) return {};
-    arguments = entry->arguments(inputs.leaves);
-    if (arguments.empty()) return {};
-    for (size_t i = inputs.leaves.size(); i < arguments.size(); ++i)
-      arguments[i] = observe::alias_of(arguments[i]);
-    for (const StateTensor& state : entry->seen.load()->states) {
-      objects.push_back(observe::lock(state.object));
-      if (!objects.back().defined()) return {};
-    }
+    state = StateRun::begin(*entry, now);
+    if (!state) return {};
   }
   std::optional<runtime::Surroundings> before;
   if (entry->reads_values) before.emplace();
   Served served{entry};
   try {
-    const std::vector<at::Tensor>& given = entry->has_state ? arguments : inputs.leaves;
+    const std::vector<at::Tensor>& given = state ? state->arguments() : now.inputs.leaves;
     served.results =
         entry->split != nullptr ? run_parts(*entry, given) : runtime::call(entry->kind.plan, given);
     if (entry->split != nullptr && served.results.empty()) return {};
@@ -265,10 +259,7 @@ Served ObservedCall::run(const std::shared_ptr<Entry>& entry, const FlatTree& in
     missed_values_ = true;
     return {};
   }
-  const size_t num_results = served.results.size() - objects.size();
-  for (size_t i = 0; i < objects.size(); ++i)
-    observe::become(objects[i], served.results[num_results + i]);
-  served.results.resize(num_results);
+  if (state) state->store(served.results);
   entry->calls.fetch_add(1, std::memory_order_relaxed);
   state_.cache_hits.fetch_add(1, std::memory_order_relaxed);
   return served;
@@ -283,7 +274,7 @@ std::vector<at::Tensor> ObservedCall::run_parts(Entry& entry,
   });
 }
 
-std::unique_ptr<Observation> ObservedCall::observe(const Situation& now, const HostParts& host,
+std::unique_ptr<Observation> ObservedCall::observe(const Situation& now,
                                                    std::vector<std::shared_ptr<Entry>> entries) {
   std::lock_guard<std::mutex> lock(state_.mutex);
   const size_t count = state_.entries.load()->size();
@@ -310,8 +301,7 @@ std::unique_ptr<Observation> ObservedCall::observe(const Situation& now, const H
   auto observation = std::make_unique<Observation>();
   // Gone, should the call throw: it may have stored something.
   std::shared_ptr<const Tape> before = std::move(state_.last_tape);
-  observation->state =
-      std::make_unique<Observation::State>(now.inputs, host, now, std::move(before));
+  observation->state = std::make_unique<Observation::State>(now, std::move(before), state_.handles);
   observation->state->entries = std::move(entries);
   observation->state->generation = state_.generation;
   observation->state->candidate = candidate_for(now);
@@ -352,8 +342,8 @@ std::shared_ptr<Candidate> ObservedCall::candidate_for(const Situation& now) {
 /// A call that a program fitted did just what the program does.
 void ObservedCall::confirm(const std::shared_ptr<Entry>& entry,
                            const std::shared_ptr<const Tape>& tape, observe::HostSnapshot host) {
-  entry->seen.store(std::make_shared<const Entry::Seen>(
-      Entry::Seen{tape, std::move(host), states_of(*tape), state_.stores.load()}));
+  entry->seen.store(std::make_shared<const Entry::Seen>(Entry::Seen{
+      tape, std::move(host), states_of(*tape), state_arguments_of(*tape), state_.stores.load()}));
   entry->calls.fetch_add(1);
 }
 
@@ -388,8 +378,8 @@ bool ObservedCall::is_ready(Candidate& candidate, const std::shared_ptr<const Ta
     if (!last) {
       before = tape;
       candidate.differences = 0;
-      const bool is_storable =
-          why_not_storable(*tape).empty() && (tape->stored.empty() || tape->replaces_stored);
+      const bool is_storable = why_not_storable(*tape).empty() && is_traceable(*tape) &&
+                               (tape->num_stored_anywhere() == 0 || tape->replaces_stored);
       return options_.confirm != Confirm::EveryCall && is_storable;
     }
     if (last->is_outcome) continue;
@@ -420,7 +410,7 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
                                              const CompiledCore::MakePrototype& prototype) {
   std::vector<at::Tensor> arguments = observation.inputs.leaves;
   for (const observe::CapturedTensor& captured : tape->captured) {
-    if (captured.state.defined()) arguments.push_back(captured.state);
+    if (captured.is_state) arguments.push_back(captured.state);
   }
   std::unique_ptr<compiling::SplitProgram> split;
   if (observe::has_hooks(*tape)) split = std::make_unique<compiling::SplitProgram>(tape);
@@ -444,11 +434,16 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
   entry->programs = std::move(made.programs);
   entry->split = std::move(split);
   entry->reads_values = reads;
-  entry->has_state = !tape->stored.empty();
+  entry->has_state = !tape->stored.empty() || !tape->held.empty();
   for (size_t i = 0; i < observation.inputs.leaves.size(); ++i) {
     const at::Tensor& leaf = observation.inputs.leaves[i];
-    if (observation.host_before.contains(leaf.unsafeGetTensorImpl()))
-      entry->pinned.push_back({i, observe::WeakTensor(leaf.getIntrusivePtr())});
+    const auto handles = observation.host_before.find(leaf.unsafeGetTensorImpl());
+    if (handles.empty()) continue;
+    entry->pinned.push_back({i, observe::WeakTensor(leaf.getIntrusivePtr())});
+    for (const observe::HeldTensor& held : tape->held) {
+      if (handles.size() == 1 && held.handle == handles[0])
+        entry->pinned.back().handle = handles[0];
+    }
   }
   if (entry->has_state) entry->kind_by_arguments.emplace(observation.candidate->kind);
   for (const observe::CapturedTensor& captured : tape->captured) {
@@ -468,21 +463,30 @@ void ObservedCall::finish(Observation::State& observation, const CompiledCore::E
     tape->refusal =
         "the function keeps an argument outside itself. Keep a detached one, or a clone.";
   tape->result_spec = ending.outputs.spec.str();
+  // It would keep the history of state alive.
+  const auto release = c10::make_scope_exit([&] {
+    for (observe::CapturedTensor& captured : tape->captured) captured.state = at::Tensor();
+  });
   observe::HostSnapshot host(observation.host);
   std::unique_lock<std::mutex> lock(state_.mutex);
   if (observation.generation != state_.generation || state_.eager_reason.load() != nullptr) return;
   const Situation& now = observation.now;
   state_.last_tape = tape;
-  if (!tape->stored.empty()) state_.stores.fetch_add(1);
-  is_explained_ = !state_.last_host.holds(observation.host_before);
+  if (tape->num_stored_anywhere() != 0) state_.stores.fetch_add(1);
+  host.ignore(tape->held);
+  state_.learn_handles(*tape, host);
+  is_explained_ = !state_.last_host.holds(observation.host_before) || is_replaced(observation);
   state_.last_host = host;
   if (!ending.keeps_arguments && tape->refusal.empty())
     tape->refusal =
         "arguments: the function assigns to them, which are passed by reference. Write "
         "into a tensor with copy_, or return the new value.";
+  const bool changed_itself = !observation.host_before.changed_by_storing(host, *tape);
   for (const std::shared_ptr<Entry>& entry : observation.entries) {
     if (!difference(*entry->seen.load()->tape, *tape)) {
       state_.observed_in_a_row = 0;
+      // With which tensors is seen in another call.
+      if (changed_itself && entry->has_state) return;
       entry->count_owners(*tape);
       return confirm(entry, tape, std::move(host));
     }
@@ -491,17 +495,20 @@ void ObservedCall::finish(Observation::State& observation, const CompiledCore::E
   ++candidate.observed;
   if (!tape->refusal.empty()) return note_refusal(candidate, tape->refusal);
   // What does something else though nothing tells the calls apart was wrong, perhaps for long.
-  for (const std::shared_ptr<Entry>& entry : observation.entries) {
+  for (size_t i = 0; i < observation.entries.size(); ++i) {
+    const std::shared_ptr<Entry>& entry = observation.entries[i];
     const auto seen = entry->seen.load();
     const std::optional<TapeDifference> found = difference(*seen->tape, *tape);
     note_grads(*found);
     if (found->is_outcome || !seen->host.holds(observation.host)) continue;
-    if (entry->has_state && !entry->fits(now, state_.modules, options_.depends_on)) continue;
+    if (i >= observation.num_fitting) continue;
+    if (seen->tape->num_stored_anywhere() != 0 &&
+        !entry->fits(now, state_.modules, options_.depends_on))
+      continue;
     state_.remove(entry);
     if (!entry->lost_an_owner() && ++state_.contradictions >= most_contradictions)
       return settle("contradictions", in_words(*found));
   }
-  const bool changed_itself = !observation.host_before.changed_by_storing(host, *tape);
   if (changed_itself) {
     return note_difference(candidate,
                            {0, "it changes its own members or captured values (a counter?)"});

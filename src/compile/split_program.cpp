@@ -41,7 +41,7 @@ class SplitProgram::Run {
     const Part& whole = program_.whole_;
     for (size_t i = 0; i < arguments.size(); ++i) at(whole.ins[i]) = arguments[i];
     for (const observe::CapturedTensor& captured : program_.tape_->captured) {
-      if (!captured.state.defined()) at(captured.id) = observe::lock(captured.tensor);
+      if (!captured.is_state) at(captured.id) = observe::lock(captured.tensor);
     }
     for (const Piece& piece : program_.pieces_) {
       for (size_t hook : piece.part.hooks) {

@@ -178,7 +178,7 @@ Part whole(const Tape& tape) {
   part.last_ambient = tape.last_ambient;
   for (VariableId id = 0; id < tape.num_inputs; ++id) part.ins.push_back(id);
   for (size_t i = 0; i < tape.captured.size(); ++i) {
-    if (tape.captured[i].state.defined()) {
+    if (tape.captured[i].is_state) {
       part.ins.push_back(tape.captured[i].id);
     } else {
       part.captured.push_back(i);

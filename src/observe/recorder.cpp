@@ -37,8 +37,10 @@ Recorder* Recorder::current() {
   return carried == nullptr ? nullptr : carried->recorder;
 }
 
-Recorder::Recorder(const std::vector<at::Tensor>& inputs, std::shared_ptr<const Tape> before)
+Recorder::Recorder(const std::vector<at::Tensor>& inputs, std::shared_ptr<const Tape> before,
+                   HandleWatch handles)
     : before_(std::move(before)),
+      handles_(std::move(handles)),
       first_sequence_(at::sequence_number::peek()),
       outer_node_(torch::autograd::get_current_node()) {
   tape_->num_inputs = static_cast<int32_t>(inputs.size());

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "observe/entry_state.h"
+#include "observe/handles.h"
 #include "observe/tape.h"
 #include "trace/generator_position.h"
 
@@ -24,8 +25,9 @@ class OwnerCount;
 /// lies in memory.
 class Recorder {
  public:
-  /// `before` is the recording of the call before, if there was one.
-  Recorder(const std::vector<at::Tensor>& inputs, std::shared_ptr<const Tape> before);
+  /// `before` is the recording of the call before, if there was one; `handles` are the callable's.
+  Recorder(const std::vector<at::Tensor>& inputs, std::shared_ptr<const Tape> before,
+           HandleWatch handles);
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
@@ -76,6 +78,7 @@ class Recorder {
   bool is_in_backward() const;
   void check_modes();
   void compare_stored(const OwnerCount& count);
+  void find_states();
   bool is_shared_with_result(const at::Tensor& input, const std::vector<at::Tensor>& results) const;
   void note_entry(const at::Tensor& tensor, const WeakTensor& grad,
                   const at::Tensor& shell_of_grad = {});
@@ -116,6 +119,7 @@ class Recorder {
   void check_retained();
 
   const std::shared_ptr<const Tape> before_;
+  HandleWatch handles_;
   std::shared_ptr<Tape> tape_ = std::make_shared<Tape>();
   std::recursive_mutex mutex_;
   std::vector<Variable> variables_;

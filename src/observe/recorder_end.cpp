@@ -5,6 +5,7 @@
 #include "observe/parts.h"
 #include "observe/place.h"
 #include "observe/recorder.h"
+#include "observe/state_tensor.h"
 #include "observe/stored.h"
 
 /// What is found out when an observed call is over: what it returned, stored and left behind.
@@ -29,13 +30,7 @@ std::shared_ptr<Tape> Recorder::finish(const std::vector<at::Tensor>& results,
     const at::Tensor tensor = observe::lock(stored.tensor);
     if (tensor.defined()) meet(tensor);
   }
-  // What is used but not stored again stays the tensor that it is.
-  for (CapturedTensor& captured : tape_->captured) {
-    const bool is_stored = std::any_of(
-        tape_->stored.begin(), tape_->stored.end(),
-        [&](const StoredTensor& stored) { return stored.id == captured.stored_before; });
-    if (!is_stored) captured.state = at::Tensor();
-  }
+  find_states();
   tape_->num_variables = static_cast<int32_t>(variables_.size());
   if (has_hooks(*tape_)) {
     tape_->leaves_history = leaves_history();
@@ -44,24 +39,42 @@ std::shared_ptr<Tape> Recorder::finish(const std::vector<at::Tensor>& results,
   return tape_;
 }
 
-/// What became of the tensors that calls before had stored.
+/// What is used but not stored again stays the tensor that it is, unless it is known where it is
+/// kept.
+void Recorder::find_states() {
+  for (CapturedTensor& captured : tape_->captured) {
+    captured.is_state = captured.state.defined() && captured.handle.has_value();
+    if (captured.handle) {
+      captured.stored_before = no_variable;
+      continue;
+    }
+    for (const StoredTensor& stored : tape_->stored) {
+      captured.is_state |=
+          captured.state.defined() && stored.handles.empty() && stored.id == captured.stored_before;
+    }
+  }
+}
+
+/// What became of the tensors that calls before had stored, where it is not known where that is.
 void Recorder::compare_stored(const OwnerCount& count) {
   const auto is_owned = [&](const WeakTensor& tensor) { return count.unknown_owners(tensor) != 0; };
   size_t replaced = 0;
+  const size_t num_stored = tape_->num_stored_anywhere();
   for (const StoredTensor& stored : before_->stored) {
+    if (!stored.handles.empty()) continue;
     const bool is_stored_again =
         std::any_of(tape_->stored.begin(), tape_->stored.end(),
                     [&](const StoredTensor& now) { return now.id == stored.id; });
     if (is_stored_again && stored_at_entry_.count(stored.id) != 0 && !is_owned(stored.tensor))
       ++replaced;
-    if (tape_->stored.empty()) tape_->stored_earlier.push_back(stored.tensor);
-    if (!tape_->stored.empty()) tape_->is_growing |= is_owned(stored.tensor);
+    if (num_stored == 0) tape_->stored_earlier.push_back(stored.tensor);
+    if (num_stored != 0) tape_->is_growing |= is_owned(stored.tensor);
   }
   for (const WeakTensor& earlier : before_->stored_earlier) {
-    if (!tape_->stored.empty()) tape_->is_growing |= is_owned(earlier);
-    if (tape_->stored.empty() && earlier.use_count() != 0) tape_->stored_earlier.push_back(earlier);
+    if (num_stored != 0) tape_->is_growing |= is_owned(earlier);
+    if (num_stored == 0 && earlier.use_count() != 0) tape_->stored_earlier.push_back(earlier);
   }
-  tape_->replaces_stored = replaced == tape_->stored.size();
+  tape_->replaces_stored = replaced == num_stored;
 }
 
 /// A graph cannot switch autocast or the default type for the caller.
@@ -103,6 +116,12 @@ void Recorder::find_stored(const std::vector<at::Tensor>& results, size_t handle
       made.push_back({static_cast<VariableId>(i), variables_[i].tensor});
   }
   tape_->stored = count.find_stored(made);
+  handles_.finish(*tape_);
+  // The object may have to become another one.
+  for (const StoredTensor& stored : tape_->stored) {
+    const at::Tensor tensor = observe::lock(stored.tensor);
+    if (stored.handles.empty() && tensor.defined() && can_become(tensor)) count.let_go(tensor);
+  }
   for (size_t i = 0; i < owners_of_inputs_.size(); ++i) {
     const at::Tensor input = observe::lock(variables_[i].tensor);
     // Besides what was locked just now.

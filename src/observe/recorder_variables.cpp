@@ -139,15 +139,17 @@ VariableId Recorder::add_captured(const at::Tensor& tensor) {
   captured.had_grad = first_grad == first_grads_.end() ? peek_grad(tensor) != nullptr
                                                        : first_grad->second.shell.defined();
   const size_t position = tape_->captured.size();
+  for (size_t i = 0; before_ != nullptr && i < before_->stored.size(); ++i) {
+    const StoredTensor& stored = before_->stored[i];
+    if (stored.tensor._unsafe_get_target() == tensor.unsafeGetTensorImpl())
+      captured.stored_before = stored.id;
+  }
+  const bool may_be_state = captured.stored_before != no_variable || handles_.had(tensor);
+  if (may_be_state) {
+    const RecordingPause pause;
+    captured.state = alias_of(tensor);
+  }
   if (before_ != nullptr) {
-    for (const StoredTensor& stored : before_->stored) {
-      if (stored.tensor._unsafe_get_target() == tensor.unsafeGetTensorImpl())
-        captured.stored_before = stored.id;
-    }
-    if (captured.stored_before != no_variable) {
-      const RecordingPause pause;
-      captured.state = alias_of(tensor);
-    }
     const auto leaf = leaf_of_grad_.find(tensor.unsafeGetTensorImpl());
     if (leaf != leaf_of_grad_.end()) {
       captured.grad_of = leaf->second;
@@ -157,8 +159,8 @@ VariableId Recorder::add_captured(const at::Tensor& tensor) {
         position >= before_->captured.size() ||
         before_->captured[position].tensor._unsafe_get_target() != tensor.unsafeGetTensorImpl();
     const bool is_small = has_place(tensor) && tensor.nbytes() <= most_compared_bytes;
-    if (is_another && captured.stored_before == no_variable && is_small && !captured.grad_of &&
-        !tensor.requires_grad() && !tensor.is_meta())
+    if (is_another && !may_be_state && is_small && !captured.grad_of && !tensor.requires_grad() &&
+        !tensor.is_meta())
       captured.contents = copy_of(tensor);
   }
   const bool is_tiny = has_place(tensor) && tensor.nbytes() <= most_constant_bytes;

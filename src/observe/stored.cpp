@@ -9,10 +9,12 @@
 
 #include "observe/custom_formula.h"
 #include "observe/entry_state.h"
+#include "observe/state_tensor.h"
 
 namespace ahead::observe {
 namespace {
 
+using torch::autograd::AccumulateGrad;
 using torch::autograd::SavedVariable;
 using torch::dynamo::autograd::AutogradCompilerCall;
 using torch::dynamo::autograd::CompiledNodeArgs;
@@ -30,6 +32,11 @@ struct Shown {
   friend typename Tag::Type member(Tag) { return pointer; }
 };
 template struct Shown<SavedVariables, &TensorArgs::_saved_variables>;
+struct SavedData {
+  using Type = at::Tensor SavedVariable::*;
+  friend Type member(SavedData);
+};
+template struct Shown<SavedData, &SavedVariable::data_>;
 
 NodePtr history_of(const at::Tensor& tensor) {
   const auto* meta = peek_meta(tensor);
@@ -48,7 +55,8 @@ bool has_hooks(torch::autograd::Node& node) {
   return !node.pre_hooks().empty() || !node.post_hooks().empty();
 }
 
-/// Calls visit(tensor) for each tensor that an autograd node saved, as often as it did.
+/// Calls visit(tensor) for each tensor that an autograd node saved, as often as it did; what it
+/// assigns is saved instead, but for what custom functions keep by themselves.
 template <class Visit>
 void for_each_saved_tensor(const NodePtr& node, Visit&& visit) {
   const OpenContext open(*node);
@@ -62,13 +70,13 @@ void for_each_saved_tensor(const NodePtr& node, Visit&& visit) {
   }
   std::unordered_set<const c10::TensorImpl*> unpacked;
   for (const auto& [saved, arg] : call.tensor_args.*member(SavedVariables())) {
-    const std::optional<at::Tensor> data = saved->get_raw_data();
-    if (data && data->defined()) visit(*data);
+    at::Tensor& data = const_cast<SavedVariable*>(saved)->*member(SavedData());
+    if (!saved->has_hooks() && data.defined()) visit(data);
     if (arg->defined())
       unpacked.insert(call.tensor_args.inputs[arg->index()].unsafeGetTensorImpl());
   }
   // What a custom function keeps otherwise.
-  for (const at::Tensor& tensor : call.tensor_args.inputs) {
+  for (at::Tensor& tensor : call.tensor_args.inputs) {
     if (unpacked.count(tensor.unsafeGetTensorImpl()) == 0) visit(tensor);
   }
 }
@@ -105,7 +113,7 @@ void OwnerCount::count_saved(std::vector<NodePtr> open) {
     const NodePtr node = std::move(open.back());
     open.pop_back();
     if (!node || walked_.count(node.get()) != 0) continue;
-    if (auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node.get())) {
+    if (auto* leaf = dynamic_cast<AccumulateGrad*>(node.get())) {
       walked_.emplace(node.get(), node);
       if (leaf->variable.defined()) ++owners_[leaf->variable.unsafeGetTensorImpl()];
       continue;
@@ -113,8 +121,7 @@ void OwnerCount::count_saved(std::vector<NodePtr> open) {
     if (node->sequence_nr() < first_sequence_) continue;
     walked_.emplace(node.get(), node);
     if (node->sequence_nr() >= first_of_call_ && has_hooks(*node)) hooked_ = node->name();
-    for_each_saved_tensor(node,
-                          [&](const at::Tensor& saved) { ++owners_[saved.unsafeGetTensorImpl()]; });
+    for_each_saved_tensor(node, [&](at::Tensor& saved) { ++owners_[saved.unsafeGetTensorImpl()]; });
     for (const torch::autograd::Edge& edge : node->next_edges()) open.push_back(edge.function);
   }
 }
@@ -124,6 +131,16 @@ size_t OwnerCount::unknown_owners(const WeakTensor& tensor) const {
   const size_t explained = known == owners_.end() ? 0 : known->second;
   const size_t owners = tensor.use_count();
   return owners > explained ? owners - explained : 0;
+}
+
+void OwnerCount::let_go(const at::Tensor& tensor) {
+  const at::Tensor alias = alias_of(tensor);
+  for (const auto& [address, node] : walked_) {
+    if (node->sequence_nr() < first_of_call_ || dynamic_cast<AccumulateGrad*>(node.get())) continue;
+    for_each_saved_tensor(node, [&](at::Tensor& saved) {
+      if (saved.is_same(tensor)) saved = alias;
+    });
+  }
 }
 
 /// Whether a tensor is a view on the way to a result that is made anew by calling functions: these

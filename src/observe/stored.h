@@ -33,6 +33,9 @@ class OwnerCount {
   size_t unknown_owners(const WeakTensor& tensor) const;
   /// Those that have more owners than are known.
   std::vector<StoredTensor> find_stored(const std::vector<MadeTensor>& made);
+  /// Lets what nodes saved be another tensor with the same memory, version and history, so that
+  /// they are no owners of this one.
+  void let_go(const at::Tensor& tensor);
 
   /// A node that the call made and that has hooks, by name; empty: there is none.
   const std::string& hooked() const { return hooked_; }

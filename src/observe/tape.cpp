@@ -124,8 +124,23 @@ class Comparison {
             !have_same_looks()};
   }
 
+  /// Whether handles that calls assign to had tensors that look the same, and are the same ones.
+  bool have_same_held() const {
+    for (const HeldTensor& a : before_.held) {
+      for (const HeldTensor& b : now_.held) {
+        if (a.handle != b.handle) continue;
+        if ((a.tensor == nullptr) != (b.tensor == nullptr)) return false;
+        if (a.tensor == nullptr) continue;
+        if (a.first_same != b.first_same || a.is_pinned != b.is_pinned) return false;
+        if (a.look && b.look && !(*a.look == *b.look)) return false;
+      }
+    }
+    return true;
+  }
+
   /// Whether tensors from outside looked the same, and had gradients, when the calls began.
   bool have_same_looks() const {
+    if (!have_same_held()) return false;
     const size_t count = std::min(before_.captured.size(), now_.captured.size());
     for (size_t i = 0; i < count; ++i) {
       const CapturedTensor &a = before_.captured[i], &b = now_.captured[i];
@@ -174,8 +189,10 @@ class Comparison {
     for (size_t i = 0; i < now_.stored.size(); ++i) {
       if (before_.stored[i].id != now_.stored[i].id)
         return "it stores other tensors outside itself";
+      if (before_.stored[i].handles != now_.stored[i].handles)
+        return "it stores a tensor somewhere else";
     }
-    return "";
+    return before_.moved == now_.moved ? "" : "it assigns other tensors to its own";
   }
 
   static std::string compare(const CapturedTensor& a, const CapturedTensor& b) {
@@ -183,6 +200,8 @@ class Comparison {
     if (!(a.look == b.look))
       return "it uses a tensor from outside that is " + b.look.str() + " instead of " +
              a.look.str();
+    if (a.handle != b.handle) return "it uses other tensors from outside";
+    if (a.handle) return "";
     if (a.stored_before != no_variable && a.stored_before == b.stored_before) return "";
     if (a.tensor._unsafe_get_target() == b.tensor._unsafe_get_target()) return "";
     if (a.grad_of != nullptr && a.grad_of == b.grad_of) return "";
@@ -199,6 +218,20 @@ class Comparison {
 };
 
 }  // namespace
+
+bool Tape::assigns(Handle handle) const {
+  const auto is_in = [&](const StoredTensor& each) {
+    return std::find(each.handles.begin(), each.handles.end(), handle) != each.handles.end();
+  };
+  return std::any_of(stored.begin(), stored.end(), is_in) ||
+         std::any_of(moved.begin(), moved.end(),
+                     [&](const MovedTensor& each) { return each.to == handle; });
+}
+
+size_t Tape::num_stored_anywhere() const {
+  return static_cast<size_t>(std::count_if(
+      stored.begin(), stored.end(), [](const StoredTensor& each) { return each.handles.empty(); }));
+}
 
 std::optional<TapeDifference> difference(const Tape& before, const Tape& now) {
   std::optional<TapeDifference> found = Comparison(before, now).run();

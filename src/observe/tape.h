@@ -26,6 +26,10 @@ constexpr VariableId no_variable = -1;
 
 using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 
+/// Where the callable's own object, or that of its module, has a tensor: so many bytes into the
+/// two.
+using Handle = uint32_t;
+
 /// The history that a custom autograd function gave to its results.
 struct CustomHistory {
   std::string name;
@@ -99,7 +103,12 @@ struct CapturedTensor {
   const c10::TensorImpl* grad_of = nullptr;
   /// What it held, if the code seems to make it anew in each call; undefined: it was not looked at.
   at::Tensor contents = {};
-  /// If the call before had stored it: as it was when it was met.
+  /// The handle by which the callable had it, if calls assign to that: it is state wherever it is
+  /// from.
+  std::optional<Handle> handle = {};
+  /// Another call is given what is stored there by then.
+  bool is_state = false;
+  /// If it may be state: as it was when it was met. Only there until the call has been traced.
   at::Tensor state = {};
   /// A tensor that looks like it, for when it is gone.
   at::Tensor shell = {};
@@ -111,6 +120,26 @@ struct StoredTensor {
   VariableId id;
   WeakTensor tensor;
   size_t owners = 0;  ///< beside autograd
+  /// All of them, if the callable's own bytes show them; else none.
+  std::vector<Handle> handles = {};
+};
+
+/// What a handle that calls assign to had when a call began.
+struct HeldTensor {
+  Handle handle;
+  const c10::TensorImpl* tensor = nullptr;  ///< null: it was undefined
+  std::optional<TensorMeta> look = {};      ///< if that is known
+  Handle first_same = 0;                    ///< the first handle that had the same tensor
+  bool is_captured = false;                 ///< the call used it
+  bool is_used = false;                     ///< this call or another one used what the handle had
+  bool is_pinned = false;                   ///< the call has it by other ways as well
+};
+
+/// A handle that was given what another one had when the call began, or nothing.
+struct MovedTensor {
+  Handle to;
+  std::optional<Handle> from;
+  bool operator==(const MovedTensor& other) const = default;
 };
 
 /// Where in a recording the autograd node of a custom function was made.
@@ -128,6 +157,8 @@ struct Tape {
   std::vector<MadeHistory> histories = {};
   std::vector<CapturedTensor> captured = {};
   std::vector<StoredTensor> stored = {};
+  std::vector<HeldTensor> held = {};
+  std::vector<MovedTensor> moved = {};
   std::vector<VariableId> results = {};
   std::string result_spec = {};
   uint32_t last_ambient = 0;  ///< as the code left it
@@ -137,6 +168,10 @@ struct Tape {
   /// The autograd nodes that the call made.
   std::vector<decltype(weak(NodePtr()))> nodes = {};
   uint64_t first_sequence = 0;  ///< of the autograd nodes that the call made
+  /// Whether it leaves another tensor, or none, there.
+  bool assigns(Handle handle) const;
+  /// How many tensors it stored so that it is not known where.
+  size_t num_stored_anywhere() const;
   /// What the call before stored is still there: the code adds to something.
   bool is_growing = false;
   /// Each tensor that it stored took the place of the one that the call before had stored there.

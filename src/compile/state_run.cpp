@@ -1,0 +1,70 @@
+#include "compile/state_run.h"
+
+#include <algorithm>
+
+#include "observe/entry_state.h"
+#include "observe/handles.h"
+#include "observe/state_tensor.h"
+
+namespace ahead::detail {
+
+bool is_traceable(const observe::Tape& tape) {
+  return std::all_of(tape.captured.begin(), tape.captured.end(),
+                     [](const observe::CapturedTensor& captured) {
+                       return !captured.handle || captured.is_state;
+                     });
+}
+
+std::vector<StateTensor> states_of(const observe::Tape& tape) {
+  std::vector<StateTensor> states;
+  for (const observe::StoredTensor& stored : tape.stored)
+    states.push_back({stored.tensor, stored.owners, stored.handles});
+  return states;
+}
+
+std::vector<StateArgument> state_arguments_of(const observe::Tape& tape) {
+  std::vector<StateArgument> arguments;
+  for (const observe::CapturedTensor& captured : tape.captured) {
+    if (!captured.is_state) continue;
+    StateArgument& argument =
+        arguments.emplace_back(StateArgument{captured.handle, captured.tensor});
+    for (const observe::StoredTensor& stored : tape.stored) {
+      if (!captured.handle && captured.stored_before == stored.id) argument.object = stored.tensor;
+    }
+  }
+  return arguments;
+}
+
+std::optional<StateRun> StateRun::begin(const Entry& entry, const Situation& now) {
+  std::optional<std::vector<at::Tensor>> arguments = entry.arguments(now);
+  if (!arguments) return std::nullopt;
+  StateRun run(entry.seen.load(), *now.host, std::move(*arguments));
+  // An object that is to become another one must not be what the program's graph keeps.
+  for (size_t i = 0; i < run.seen_->arguments.size(); ++i) {
+    at::Tensor& argument = run.arguments_[now.inputs.leaves.size() + i];
+    if (!run.seen_->arguments[i].handle) argument = observe::alias_of(argument);
+  }
+  for (const StateTensor& state : run.seen_->states) {
+    run.objects_.push_back(state.handles.empty() ? observe::lock(state.object) : at::Tensor());
+    if (state.handles.empty() && !run.objects_.back().defined()) return std::nullopt;
+  }
+  return run;
+}
+
+void StateRun::store(std::vector<at::Tensor>& results) {
+  std::vector<at::Tensor> moved;
+  for (const observe::MovedTensor& move : seen_->tape->moved)
+    moved.push_back(move.from ? observe::handle_at(host_, *move.from) : at::Tensor());
+  const size_t num_results = results.size() - objects_.size();
+  for (size_t i = 0; i < objects_.size(); ++i) {
+    const at::Tensor& made = results[num_results + i];
+    if (objects_[i].defined()) observe::become(objects_[i], made);
+    for (observe::Handle handle : seen_->states[i].handles)
+      observe::handle_at(host_, handle) = made;
+  }
+  for (size_t i = 0; i < moved.size(); ++i)
+    observe::handle_at(host_, seen_->tape->moved[i].to) = std::move(moved[i]);
+  results.resize(num_results);
+}
+
+}  // namespace ahead::detail
