@@ -12,12 +12,6 @@ const c10::TensorImpl* undefined() {
   return c10::UndefinedTensorImpl::singleton();
 }
 
-bool is_stored(const Tape& tape, const void* tensor) {
-  return std::any_of(tape.stored.begin(), tape.stored.end(), [&](const StoredTensor& stored) {
-    return stored.tensor._unsafe_get_target() == tensor;
-  });
-}
-
 bool is_captured(const Tape& tape, const void* tensor) {
   return std::any_of(tape.captured.begin(), tape.captured.end(),
                      [&](const CapturedTensor& captured) {
@@ -138,7 +132,7 @@ void HandleWatch::find_moved(Tape& tape, const HostSnapshot& after) {
     is_done = true;
     for (Handle handle = 0; handle + sizeof(void*) <= after.size(); handle += sizeof(void*)) {
       const void *first = before_.pointer_at(handle), *now = after.pointer_at(handle);
-      if (first == now || is_stored(tape, now)) continue;
+      if (first == now || tape.stores(now)) continue;
       const HeldTensor* from = holder_of(now);
       const bool is_reset =
           now == undefined() && (find(handle) != nullptr || is_captured(tape, first));

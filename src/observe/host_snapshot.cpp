@@ -8,12 +8,6 @@ namespace {
 
 constexpr size_t word = sizeof(void*);
 
-bool is_stored(const Tape& tape, const void* pointer) {
-  return std::any_of(tape.stored.begin(), tape.stored.end(), [&](const StoredTensor& stored) {
-    return stored.tensor._unsafe_get_target() == pointer;
-  });
-}
-
 bool is_moved(const Tape& tape, Handle handle) {
   return std::any_of(tape.moved.begin(), tape.moved.end(),
                      [&](const MovedTensor& moved) { return moved.to == handle; });
@@ -73,8 +67,7 @@ bool HostSnapshot::changed_by_storing(const HostSnapshot& later, const Tape& tap
     const size_t count = std::min(word, bytes_.size() - i);
     if (std::memcmp(&bytes_[i], &later.bytes_[i], count) == 0) continue;
     if (count < word) return false;
-    if (!is_stored(tape, later.pointer_at(i)) && !is_moved(tape, static_cast<Handle>(i)))
-      return false;
+    if (!tape.stores(later.pointer_at(i)) && !is_moved(tape, static_cast<Handle>(i))) return false;
   }
   return true;
 }

@@ -145,7 +145,7 @@ class Run {
         tracer_->note_new_grad(variable(step.ins[0]), variable(step.ins[1]));
         break;
       case Step::Kind::Data:
-        tracer_.note_detached(variable(step.ins[0]));
+        if (tracer_ != nullptr) tracer_->note_detached(variable(step.ins[0]));
         set(step.outs[0], variable(step.ins[0]).variable_data());
         break;
       case Step::Kind::Fill: {

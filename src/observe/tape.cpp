@@ -228,6 +228,12 @@ bool Tape::assigns(Handle handle) const {
                      [&](const MovedTensor& each) { return each.to == handle; });
 }
 
+bool Tape::stores(const void* tensor) const {
+  return std::any_of(stored.begin(), stored.end(), [&](const StoredTensor& each) {
+    return each.tensor._unsafe_get_target() == tensor;
+  });
+}
+
 size_t Tape::num_stored_anywhere() const {
   return static_cast<size_t>(std::count_if(
       stored.begin(), stored.end(), [](const StoredTensor& each) { return each.handles.empty(); }));

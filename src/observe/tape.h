@@ -170,6 +170,8 @@ struct Tape {
   uint64_t first_sequence = 0;  ///< of the autograd nodes that the call made
   /// Whether it leaves another tensor, or none, there.
   bool assigns(Handle handle) const;
+  /// Whether it stored this tensor.
+  bool stores(const void* tensor) const;
   /// How many tensors it stored so that it is not known where.
   size_t num_stored_anywhere() const;
   /// What the call before stored is still there: the code adds to something.

@@ -36,7 +36,7 @@ std::optional<at::Scalar> wrapped_number(const at::Tensor& tensor) {
   }
 }
 
-bool is_symbolic(const c10::IValue& argument) {
+bool is_changing(const c10::IValue& argument) {
   if (has_sizes(argument)) return true;
   bool is_any = false;
   for_each_tensor(argument, [&](const at::Tensor& tensor) {
@@ -140,7 +140,7 @@ void FakeHandler::refuse_write_through_unfold() const {
 void FakeHandler::take_arguments() {
   arguments_.reserve(static_cast<size_t>(op_.num_args));
   const auto first = stack_.begin() + static_cast<std::ptrdiff_t>(first_);
-  if (tracer_->sizes_change() && std::any_of(first, stack_.end(), is_symbolic))
+  if (tracer_->sizes_change() && std::any_of(first, stack_.end(), is_changing))
     symbolic_arguments_.assign(first, stack_.end());
   for (size_t i = first_; i < stack_.size(); ++i) arguments_.push_back(take(stack_[i]));
   replace_device_argument();

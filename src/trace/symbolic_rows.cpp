@@ -148,7 +148,7 @@ Layouts index_select(const Call& call) {
   return {SymbolicLayout::contiguous(std::move(sizes))};
 }
 
-constexpr SymbolicRow table[] = {
+constexpr SymbolicRow row_table[] = {
     // Reductions.
     {"sum", full_reduction},
     {"mean", full_reduction},
@@ -208,7 +208,7 @@ constexpr SymbolicRow table[] = {
 }  // namespace
 
 c10::ArrayRef<SymbolicRow> symbolic_rows() {
-  return table;
+  return row_table;
 }
 
 }  // namespace ahead::tracing

@@ -230,7 +230,7 @@ Layouts index(const Call& call) {
   return {in_order(call, std::move(sizes))};
 }
 
-constexpr SymbolicRow table[] = {
+constexpr SymbolicRow rule_table[] = {
     // Products of matrices.
     {"_trilinear", trilinear},
     {"_cdist_backward", like<1>},
@@ -334,7 +334,8 @@ constexpr SymbolicRow table[] = {
 SymbolicRule find_rule(const TracedOp& op) {
   static const auto* rules = [] {
     auto* map = new std::unordered_map<const Operator*, SymbolicRule>;
-    for (const auto rows : {symbolic_views(), symbolic_rows(), c10::ArrayRef<SymbolicRow>(table)}) {
+    for (const auto rows :
+         {symbolic_views(), symbolic_rows(), c10::ArrayRef<SymbolicRow>(rule_table)}) {
       for (const SymbolicRow& row : rows)
         map->emplace(Operator::find(std::string("aten.") + row.name), row.rule);
     }

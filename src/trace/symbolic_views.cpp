@@ -246,7 +246,7 @@ Layouts view_as_real(const Call& call) {
   return {layout};
 }
 
-constexpr SymbolicRow table[] = {
+constexpr SymbolicRow view_table[] = {
     {"view", view},
     {"_unsafe_view", view},
     {"_reshape_alias", reshape_alias},
@@ -274,7 +274,7 @@ constexpr SymbolicRow table[] = {
 }  // namespace
 
 c10::ArrayRef<SymbolicRow> symbolic_views() {
-  return table;
+  return view_table;
 }
 
 }  // namespace ahead::tracing

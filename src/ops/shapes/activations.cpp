@@ -27,10 +27,6 @@ Tensor hardtanh_backward(const Tensor& grad, const Tensor& self, const Scalar&, 
   return make_pointwise({grad, self});
 }
 
-Tensor binary(const Tensor& a, const Tensor& b) {
-  return make_pointwise({a, b});
-}
-
 TensorPair log_sigmoid_forward(const Tensor& self) {
   if (!rule_device().is_cpu()) return {make_pointwise({self}), make({0}, self.scalar_type())};
   return {make(self.sizes(), self.scalar_type()), make(self.sizes(), self.scalar_type())};

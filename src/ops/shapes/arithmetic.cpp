@@ -79,10 +79,6 @@ Tensor where(const Tensor& condition, const Tensor& self, const Tensor& other) {
   return lay_out({condition, first, second}, dtype);
 }
 
-Tensor binary(const Tensor& self, const Tensor& other) {
-  return make_pointwise({self, other});
-}
-
 Tensor rsub(const Tensor& self, const Tensor& other, const Scalar&) {
   return make_pointwise({other, self});
 }

@@ -48,23 +48,23 @@ Tensor space(bool complex_ends, int64_t steps, OptionalType dtype) {
   return make({steps}, space_type(complex_ends, dtype));
 }
 
-bool is_complex(const Tensor& end) {
+bool makes_complex(const Tensor& end) {
   return at::isComplexType(end.scalar_type());
 }
-bool is_complex(const Scalar& end) {
+bool makes_complex(const Scalar& end) {
   return end.isComplex();
 }
 
 template <class Start, class End>
 Tensor linspace(const Start& start, const End& end, int64_t steps, OptionalType dtype,
                 OptionalLayout, OptionalDevice, OptionalBool) {
-  return space(is_complex(start) || is_complex(end), steps, dtype);
+  return space(makes_complex(start) || makes_complex(end), steps, dtype);
 }
 
 template <class Start, class End>
 Tensor logspace(const Start& start, const End& end, int64_t steps, double, OptionalType dtype,
                 OptionalLayout, OptionalDevice, OptionalBool) {
-  return space(is_complex(start) || is_complex(end), steps, dtype);
+  return space(makes_complex(start) || makes_complex(end), steps, dtype);
 }
 
 Tensor dep_token(OptionalType dtype, OptionalLayout, OptionalDevice, OptionalBool,

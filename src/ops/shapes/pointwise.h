@@ -25,5 +25,9 @@ at::Tensor make_pointwise(Operands operands, at::ScalarType dtype);
 inline at::Tensor make_pointwise(Operands operands) {
   return make_pointwise(operands, promoted(operands));
 }
+/// The rule of operators with two operands.
+inline at::Tensor binary(const at::Tensor& a, const at::Tensor& b) {
+  return make_pointwise({a, b});
+}
 
 }  // namespace ahead::ops::shapes

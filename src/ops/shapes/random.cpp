@@ -50,8 +50,8 @@ Tensor randperm_with(int64_t n, const Generator&, OptionalType dtype, OptionalLa
   return randperm(n, dtype, layout, device, pin);
 }
 
-Tensor randint_like(const Tensor& self, const Tensor&, OptionalType dtype, OptionalLayout,
-                    OptionalDevice, std::optional<bool>, OptionalFormat format) {
+Tensor random_like(const Tensor& self, const Tensor&, OptionalType dtype, OptionalLayout,
+                   OptionalDevice, std::optional<bool>, OptionalFormat format) {
   const at::ScalarType type = dtype.value_or(self.scalar_type());
   if (format.value_or(at::MemoryFormat::Preserve) == at::MemoryFormat::Preserve)
     return make_like(self, type);
@@ -61,7 +61,7 @@ Tensor randint_like(const Tensor& self, const Tensor&, OptionalType dtype, Optio
 Tensor randint_like_with(const Tensor& self, const Tensor& high, const Generator&,
                          OptionalType dtype, OptionalLayout layout, OptionalDevice device,
                          std::optional<bool> pin, OptionalFormat format) {
-  return randint_like(self, high, dtype, layout, device, pin, format);
+  return random_like(self, high, dtype, layout, device, pin, format);
 }
 
 }  // namespace
@@ -76,7 +76,7 @@ void add_random_rules(ShapeRules& rules) {
   rules.add("_dirichlet_grad", TORCH_FN(dirichlet_grad));
   rules.add("randperm", TORCH_FN(randperm));
   rules.add("randperm.generator", TORCH_FN(randperm_with));
-  rules.add("randint_like.Tensor", TORCH_FN(randint_like));
+  rules.add("randint_like.Tensor", TORCH_FN(random_like));
   rules.add("randint_like.Tensor_generator", TORCH_FN(randint_like_with));
 }
 
