@@ -551,7 +551,7 @@ std::string error_of(const F& backward) {
 TEST(Reach, OneAfterTheOther) {
   const Outcome outcome = like_eager([](auto& wrap, Log& log) {
     auto left = torch::nn::Linear(3, 2), right = torch::nn::Linear(3, 2);
-    auto losses = wrap([=](const at::Tensor& x) {
+    auto losses = wrap([&](const at::Tensor& x) {
       return std::make_tuple(left->forward(x).tanh().pow(2).sum(),
                              right->forward(x).sigmoid().log().sum());
     });
@@ -597,7 +597,7 @@ TEST(Reach, OneAfterTheOtherOfThree) {
 TEST(Reach, ALossAndItsLogits) {
   const Outcome outcome = like_eager([](auto& wrap, Log& log) {
     auto net = torch::nn::Linear(3, 4);
-    auto both = wrap([=](const at::Tensor& x, const at::Tensor& target) {
+    auto both = wrap([&](const at::Tensor& x, const at::Tensor& target) {
       const at::Tensor logits = net->forward(x).tanh();
       return std::make_tuple(torch::cross_entropy_loss(logits, target), logits);
     });
