@@ -47,6 +47,16 @@ bool reads_values(const Tape& tape) {
   });
 }
 
+/// Whether the code gave leaves gradients, took them away, or used them.
+bool touches_grads(const Tape& tape) {
+  return std::any_of(
+             tape.steps.begin(), tape.steps.end(),
+             [](const observe::Step& step) { return step.kind == observe::Step::Kind::SetGrad; }) ||
+         std::any_of(
+             tape.captured.begin(), tape.captured.end(),
+             [](const observe::CapturedTensor& captured) { return captured.grad_of != nullptr; });
+}
+
 /// Whether what a call stored can be had from a graph, and be put where the user has it.
 std::string why_not_storable(const Tape& tape) {
   if (tape.is_growing)
@@ -152,7 +162,7 @@ class ObservedCall {
   bool is_ready(Candidate& candidate, const std::shared_ptr<const Tape>& tape);
   void note_refusal(Candidate& candidate, const std::string& reason);
   void note_difference(Candidate& candidate, const TapeDifference& found);
-  void note_grads(const TapeDifference& found);
+  void guard_by_grads();
   std::shared_ptr<Entry> compile(Observation::State& observation,
                                  const std::shared_ptr<const Tape>& tape,
                                  const CompiledCore::MakePrototype& prototype);
@@ -342,9 +352,8 @@ void ObservedCall::note_refusal(Candidate& candidate, const std::string& reason)
 }
 
 /// Programs that were made before it was known that gradients decide are not guarded.
-void ObservedCall::note_grads(const TapeDifference& found) {
-  if (!found.has_other_grads || state_.depends_on_grads) return;
-  state_.depends_on_grads = true;
+void ObservedCall::guard_by_grads() {
+  if (state_.depends_on_grads.exchange(true)) return;
   state_.entries.store(std::make_shared<const CompiledCore::State::Entries>());
 }
 
@@ -362,7 +371,7 @@ bool ObservedCall::is_ready(Candidate& candidate, const std::shared_ptr<const Ta
   std::optional<TapeDifference> last;
   for (std::shared_ptr<const Tape>& before : candidate.tapes) {
     last = difference(*before, *tape);
-    if (last) note_grads(*last);
+    if (last && last->has_other_grads) guard_by_grads();
     if (!last) {
       before = tape;
       candidate.differences = 0;
@@ -416,7 +425,7 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
   }
   if (entry->has_state) entry->kind_by_arguments.emplace(observation.candidate->kind);
   for (const observe::CapturedTensor& captured : tape->captured) {
-    if (state_.depends_on_grads && captured.grad_of == nullptr && captured.look.requires_grad)
+    if (state_.depends_on_grads && captured.grad_of == nullptr)
       entry->grads.push_back({captured.tensor, captured.had_grad});
   }
   entry->count_owners(*tape, holders);
@@ -444,6 +453,7 @@ void ObservedCall::finish(Observation::State& observation, const CompiledCore::E
     tape->refusal =
         "arguments: the function assigns to them, which are passed by reference. Write "
         "into a tensor with copy_, or return the new value.";
+  if (touches_grads(*tape)) guard_by_grads();
   for (const std::shared_ptr<Entry>& entry : observation.entries) {
     if (!difference(*entry->seen.load()->tape, *tape)) {
       state_.observed_in_a_row = 0;
@@ -458,7 +468,7 @@ void ObservedCall::finish(Observation::State& observation, const CompiledCore::E
   for (const std::shared_ptr<Entry>& entry : observation.entries) {
     const auto seen = entry->seen.load();
     const std::optional<TapeDifference> found = difference(*seen->tape, *tape);
-    note_grads(*found);
+    if (found->has_other_grads) guard_by_grads();
     if (found->is_outcome || !seen->host.holds(observation.host)) continue;
     if (entry->has_state && !entry->fits(now, state_.modules, options_.depends_on)) continue;
     state_.remove(entry);
