@@ -79,13 +79,15 @@ struct CompiledCore::State {
 
 struct Observation::State {
   State(const FlatTree& inputs, const HostParts& parts, const Situation& now,
-        std::shared_ptr<const observe::Tape> before);
+        std::shared_ptr<const observe::Tape> call_before);
 
   /// The arguments; what the situation is about.
   const FlatTree inputs;
   const HostParts host;
   const observe::HostSnapshot host_before;
   const Situation now;
+  /// The recording of the call before, if there was one.
+  const std::shared_ptr<const observe::Tape> before;
   uint64_t generation = 0;
   /// What is known of such calls.
   std::shared_ptr<Candidate> candidate;

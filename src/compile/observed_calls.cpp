@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "compile/core_state.h"
 #include "compile/dump.h"
+#include "observe/entry_state.h"
 #include "observe/expect.h"
 #include "observe/replay.h"
 #include "observe/state_tensor.h"
@@ -95,19 +96,32 @@ std::vector<StateTensor> states_of(const Tape& tape) {
   return states;
 }
 
-/// A captured tensor whose history grows with every call is behind the one node of the call, and so
-/// would be met by backwards that do not meet it in eager.
-void check_histories(const runtime::CallPlan& plan) {
+/// Whether what a tensor is computed from was made, or met, by an earlier call.
+bool is_continued(const at::Tensor& tensor, const Tape* before) {
+  const auto* history = observe::peek_history(tensor);
+  return history != nullptr && before != nullptr &&
+         std::any_of(before->nodes.begin(), before->nodes.end(),
+                     [&](const auto& node) { return node.lock().get() == history; });
+}
+
+/// A tensor whose history grows with every call, captured or passed again, is behind the one node
+/// of the call, and so would be met by backwards that do not meet it in eager.
+void check_histories(const runtime::CallPlan& plan, const std::vector<at::Tensor>& arguments,
+                     const Tape* before) {
+  using Kind = runtime::CallPlan::Input::Kind;
   for (const runtime::CallPlan::Write& write : plan.writes) {
-    const bool is_captured = plan.inputs[static_cast<size_t>(write.input)].kind ==
-                             runtime::CallPlan::Input::Kind::Captured;
+    const runtime::CallPlan::Input& input = plan.inputs[static_cast<size_t>(write.input)];
+    const bool is_growing = input.kind == Kind::Captured ||
+                            (input.kind == Kind::Argument &&
+                             is_continued(arguments[static_cast<size_t>(input.index)], before));
     const std::vector<int32_t>& partly = plan.partly_reached;
-    if (!is_captured || !write.seen_by_autograd ||
+    if (!is_growing || !write.seen_by_autograd ||
         std::find(partly.begin(), partly.end(), write.input) == partly.end())
       continue;
     throw Unsupported("compile",
-                      "the function writes something with a history to a captured tensor, which "
-                      "not all of its results depend on. Write under no_grad, or pass the tensor.");
+                      "the function writes something with a history to a captured tensor, or to "
+                      "one that it was given before, which not all of its results depend on. Write "
+                      "under no_grad, or pass a new tensor.");
   }
 }
 
@@ -127,12 +141,13 @@ Observation::Observation() = default;
 Observation::~Observation() = default;
 
 Observation::State::State(const FlatTree& given, const HostParts& parts, const Situation& situation,
-                          std::shared_ptr<const Tape> before)
+                          std::shared_ptr<const Tape> call_before)
     : inputs(given),
       host(parts),
       host_before(parts),
       now{inputs, situation.ambient},
-      recorder(std::make_shared<observe::Recorder>(inputs.leaves, std::move(before))) {}
+      before(std::move(call_before)),
+      recorder(std::make_shared<observe::Recorder>(inputs.leaves, before)) {}
 
 namespace {
 
@@ -406,7 +421,7 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
     holders.emplace_back(captured.tensor);
   compiling::Compilation made =
       compiling::compile_function(observe::replay(tape), arguments, options, compilers_);
-  check_histories(*made.plan);
+  check_histories(*made.plan, arguments, observation.before.get());
   compiling::dump(made, options_);
   state_.trace_seconds.fetch_add(made.trace_seconds);
   state_.compile_seconds.fetch_add(made.compile_seconds);
