@@ -161,5 +161,19 @@ TEST(CompileRegressions, DetachedTwiceIsNoViewOfTheFirst) {
   EXPECT_TRUE(results[3].is_alias_of(results[0]));
 }
 
+/// LibTorch chooses the product for a gradient by strides.
+TEST(CompileRegressions, ExpandedNumberHasNoStride) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    const at::Tensor row = in[0].expand({1});
+    return {row, row * 2, row.matmul(in[1].t())};
+  };
+  expect_compiled_like_eager(f, {leaf({}), at::randn({2, 1})});
+  auto compiled = compiled_by_call(aot::FlatFunction(f), {.fullgraph = true},
+                                   Tensors{leaf({}), at::randn({2, 1})});
+  const Tensors results = compiled(Tensors{leaf({}), at::randn({2, 1})});
+  expect_hits(compiled);
+  EXPECT_EQ(results[0].strides(), at::IntArrayRef({0}));
+}
+
 }  // namespace
 }  // namespace ahead
