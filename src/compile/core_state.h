@@ -42,7 +42,8 @@ struct CompiledCore::State {
   observe::HostSnapshot last_host;  ///< after the last observed call
   /// What the function does depends on which of its tensors have a gradient: programs are guarded.
   std::atomic<bool> depends_on_grads{false};
-  /// Raised when a call is observed that stores tensors: programs have to learn where they are now.
+  /// Raised by each call without a program that may have stored tensors: programs have to learn
+  /// where they are now.
   std::atomic<uint64_t> stores{0};
   int64_t contradictions = 0;     ///< programs that turned out to be wrong
   int64_t observed_in_a_row = 0;  ///< calls without one that ran from a graph
@@ -79,7 +80,13 @@ struct CompiledCore::State {
 
 struct Observation::State {
   State(const FlatTree& inputs, const HostParts& parts, const Situation& now,
-        std::shared_ptr<const observe::Tape> call_before);
+        std::shared_ptr<const observe::Tape> call_before, std::atomic<uint64_t>& stored);
+  /// A call that threw may have stored something before.
+  ~State() {
+    if (!is_finished) stores.fetch_add(1);
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
 
   /// The arguments; what the situation is about.
   const FlatTree inputs;
@@ -88,6 +95,8 @@ struct Observation::State {
   const Situation now;
   /// The recording of the call before, if there was one.
   const std::shared_ptr<const observe::Tape> before;
+  std::atomic<uint64_t>& stores;  ///< of the callable
+  bool is_finished = false;
   uint64_t generation = 0;
   /// What is known of such calls.
   std::shared_ptr<Candidate> candidate;

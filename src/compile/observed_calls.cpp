@@ -141,12 +141,13 @@ Observation::Observation() = default;
 Observation::~Observation() = default;
 
 Observation::State::State(const FlatTree& given, const HostParts& parts, const Situation& situation,
-                          std::shared_ptr<const Tape> call_before)
+                          std::shared_ptr<const Tape> call_before, std::atomic<uint64_t>& stored)
     : inputs(given),
       host(parts),
       host_before(parts),
       now{inputs, situation.ambient},
       before(std::move(call_before)),
+      stores(stored),
       recorder(std::make_shared<observe::Recorder>(inputs.leaves, before)) {}
 
 namespace {
@@ -192,6 +193,7 @@ class ObservedCall {
 
 Served ObservedCall::run_eagerly() {
   state_.eager_calls.fetch_add(1, std::memory_order_relaxed);
+  state_.stores.fetch_add(1, std::memory_order_relaxed);
   return {};
 }
 
@@ -296,7 +298,7 @@ std::unique_ptr<Observation> ObservedCall::observe(const Situation& now, const H
     settle("values",
            "the function reads an integer or a truth value that has more values than "
            "Options::recompile_limit allows programs. Raise it, or return the tensor");
-    state_.eager_calls.fetch_add(1);
+    run_eagerly();
     return nullptr;
   }
   if (entries.empty() && count >= limit) {
@@ -305,7 +307,7 @@ std::unique_ptr<Observation> ObservedCall::observe(const Situation& now, const H
                                "make the calls more alike.";
     if (options_.fullgraph) throw Unsupported("compile", reason);
     warn_once("recompile_limit", reason + " Such calls run eagerly.");
-    state_.eager_calls.fetch_add(1);
+    run_eagerly();
     return nullptr;
   }
   state_.observed_calls.fetch_add(1);
@@ -314,7 +316,7 @@ std::unique_ptr<Observation> ObservedCall::observe(const Situation& now, const H
   // Gone, should the call throw: it may have stored something.
   std::shared_ptr<const Tape> before = std::move(state_.last_tape);
   observation->state =
-      std::make_unique<Observation::State>(now.inputs, host, now, std::move(before));
+      std::make_unique<Observation::State>(now.inputs, host, now, std::move(before), state_.stores);
   observation->state->entries = std::move(entries);
   observation->state->generation = state_.generation;
   observation->state->candidate = candidate_for(now);
@@ -450,6 +452,7 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
 void ObservedCall::finish(Observation::State& observation, const CompiledCore::Ending& ending,
                           const CompiledCore::MakePrototype& prototype) {
   observation.scope.reset();
+  observation.is_finished = true;
   const std::shared_ptr<Tape> tape =
       observation.recorder->finish(ending.outputs.leaves, ending.is_reference ? 1 : 2);
   if (tape->keeps_arguments && !state_.has_several_threads && tape->refusal.empty())
