@@ -46,7 +46,7 @@ VariableId Recorder::meet(const at::Tensor& tensor) {
   return id;
 }
 
-/// The tensor that the call before used, whose memory is now met by another handle.
+/// The tensor that is known from before, whose memory is now met by another handle.
 void Recorder::meet_owner(const at::Tensor& handle) {
   const auto known = used_before_.find(handle.storage().unsafeGetStorageImpl());
   if (known == used_before_.end()) return;
@@ -135,6 +135,9 @@ void Recorder::note_first_grad(const at::Tensor& leaf) {
       first_grads_.emplace(owner, FirstGrad{WeakTensor(grad.getIntrusivePtr()), shell}).second;
   if (!is_new || !grad.defined()) return;
   leaf_of_grad_.emplace(owned, owner);
+  // Optimizers use another handle on its data.
+  if (has_place(grad))
+    used_before_[grad.storage().unsafeGetStorageImpl()].emplace_back(grad.getIntrusivePtr());
   // It may have been met before the leaf (zero_grad).
   for (CapturedTensor& captured : tape_->captured) {
     if (captured.tensor._unsafe_get_target() != owned) continue;

@@ -453,14 +453,15 @@ bool RandomLoop::replaces_held_tensors() const {
   // The optimizer holds the bias.
   if (replace_every != 0) return true;
   if (member_every == 0) return false;
-  // Programs for other kinds of call, or other outcomes, hold what they use.
+  // Programs for other kinds of call, with or without gradients, or for other outcomes hold what
+  // they use.
   constexpr int RandomLoop::*of_kinds[] = {
       &RandomLoop::other_size_every, &RandomLoop::argument_grad_every, &RandomLoop::no_grad_every,
       &RandomLoop::rate_every,       &RandomLoop::eval_every,          &RandomLoop::freeze_every};
   const bool has_kinds = std::any_of(std::begin(of_kinds), std::end(of_kinds),
                                      [&](int RandomLoop::*every) { return this->*every != 0; });
-  return has_kinds || is_argument_twice || hold_every != 0 || keeps_results || chain != 0 ||
-         any_step(steps, [](const Step& step) {
+  return has_kinds || is_argument_twice || has_backward || hold_every != 0 || keeps_results ||
+         chain != 0 || any_step(steps, [](const Step& step) {
            switch (step.kind) {
              case Kind::IfPositive:
              case Kind::IfEqual:

@@ -325,5 +325,24 @@ TEST(WholeStep, BranchesWithoutGradients) {
   expect_hits(outcome);
 }
 
+/// Gradients are no constants, though calls in a row find the same ones.
+TEST(WholeStep, StepsWithGradientsThatSeldomChange) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    const at::Tensor weight = leaf({4, 4});
+    torch::optim::SGD optimizer({weight}, 0.05);
+    auto step = wrap([&](const at::Tensor& x) {
+      optimizer.step();
+      return x.matmul(weight).tanh();
+    });
+    for (int call = 0; call < 24; ++call) {
+      const at::Tensor result = step(at::randn({3, 4}));
+      log("result", result);
+      log("weight", weight);
+      if (call % 5 == 0) result.sum().backward();
+    }
+  });
+  expect_hits(outcome);
+}
+
 }  // namespace
 }  // namespace ahead::test
