@@ -42,8 +42,8 @@ struct CompiledCore::State {
   observe::HostSnapshot last_host;  ///< after the last observed call
   /// What the function does depends on which of its tensors have a gradient: programs are guarded.
   std::atomic<bool> depends_on_grads{false};
-  /// Raised by each call without a program that may have stored tensors: programs have to learn
-  /// where they are now.
+  /// Raised by each observed call that stored tensors, or threw: programs that use them have to
+  /// learn where they are now.
   std::atomic<uint64_t> stores{0};
   int64_t contradictions = 0;     ///< programs that turned out to be wrong
   int64_t observed_in_a_row = 0;  ///< calls without one that ran from a graph

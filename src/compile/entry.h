@@ -87,7 +87,8 @@ struct Entry {
     std::shared_ptr<const observe::Tape> tape;
     observe::HostSnapshot host;
     std::vector<StateTensor> states;
-    uint64_t stores = 0;  ///< how many calls had stored tensors then
+    uint64_t stores = 0;       ///< how many observed calls had stored tensors then
+    uint64_t eager_calls = 0;  ///< how many calls had run eagerly, which may store tensors too
   };
   std::atomic<std::shared_ptr<const Seen>> seen{};
   std::atomic<uint64_t> calls{0};

@@ -193,7 +193,6 @@ class ObservedCall {
 
 Served ObservedCall::run_eagerly() {
   state_.eager_calls.fetch_add(1, std::memory_order_relaxed);
-  state_.stores.fetch_add(1, std::memory_order_relaxed);
   return {};
 }
 
@@ -243,7 +242,8 @@ void ObservedCall::add_without_state(const Situation& now,
 bool ObservedCall::is_due(Entry& entry) const {
   if (options_.confirm == Confirm::EveryCall || entry.lost_an_owner()) return true;
   const std::shared_ptr<const Entry::Seen> seen = entry.seen.load();
-  if (entry.has_state && seen->stores != state_.stores.load()) return true;
+  if (seen->stores != state_.stores.load()) return true;
+  if (entry.has_state && seen->eager_calls != state_.eager_calls.load()) return true;
   for (const StateTensor& state : seen->states) {
     if (state.object.use_count() != state.owners) return true;
   }
@@ -357,8 +357,8 @@ std::shared_ptr<Candidate> ObservedCall::candidate_for(const Situation& now) {
 /// A call that a program fitted did just what the program does.
 void ObservedCall::confirm(const std::shared_ptr<Entry>& entry,
                            const std::shared_ptr<const Tape>& tape, observe::HostSnapshot host) {
-  entry->seen.store(std::make_shared<const Entry::Seen>(
-      Entry::Seen{tape, std::move(host), states_of(*tape), state_.stores.load()}));
+  entry->seen.store(std::make_shared<const Entry::Seen>(Entry::Seen{
+      tape, std::move(host), states_of(*tape), state_.stores.load(), state_.eager_calls.load()}));
   entry->calls.fetch_add(1);
 }
 

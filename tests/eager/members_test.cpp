@@ -471,5 +471,24 @@ TEST(Members, StoredByOtherCallsWhileTheOldOneIsHeld) {
   }
 }
 
+/// What one branch replaces, the program of the other one has to look for.
+TEST(Members, ReplacedInTheOtherBranchWhileTheOldOneIsHeld) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    at::Tensor last = at::rand({4}), before_last = at::rand({4});
+    auto f = wrap([&](const at::Tensor& x) {
+      if ((x.sum() > 0).template item<bool>()) return x * last;
+      before_last = last;
+      last = x.mean(0);
+      return x + 1;
+    });
+    for (int call = 0; call < 24; ++call) {
+      log("result", f((call % 6 == 5 ? -1 : 1) * at::rand({3, 4})));
+      log("last", last);
+      log("before last", before_last);
+    }
+  });
+  EXPECT_GT(outcome.cache_hits, 0u);
+}
+
 }  // namespace
 }  // namespace ahead::test
