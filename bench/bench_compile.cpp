@@ -199,19 +199,19 @@ void compile_gpt(benchmark::State& state) {
   state.counters["min_ms"] = *std::min_element(times.begin(), times.end());
 }
 
-/// The most memory of one training step, eager and for several budgets. The model is narrow and its
-/// sequences are long, so that activations outweigh gradients.
+/// The most memory of one training step: eager, observed, the first one, and for several budgets.
+/// The model is narrow and its sequences are long, so that activations outweigh gradients.
 void memory(benchmark::State& state) {
   at::set_num_threads(1);
   const models::Workload workload =
       models::gpt_workload({.layers = 6, .width = 128, .heads = 4, .context = 256});
   models::MemoryCounter counter;
-  const auto peak = [&](auto&& loss) {
+  const auto peak = [&](auto&& loss, int steps_before = 2) {
     const auto reset = [&] {
       for (const Tensor& parameter : workload.parameters) parameter.mutable_grad().reset();
     };
     const auto step = [&] { loss(workload.inputs)[0].backward(); };
-    for (int i = 0; i < 2; ++i) reset(), step();
+    for (int i = 0; i < steps_before; ++i) reset(), step();
     reset();
     return static_cast<double>(counter.peak(step)) * 1e-6;
   };
@@ -221,6 +221,17 @@ void memory(benchmark::State& state) {
     {
       ahead::compiled_autograd::Enable on({.fullgraph = true});
       state.counters["captured_mb"] = peak(workload.loss);
+    }
+    {
+      auto compiled =
+          ahead::compile([&](const Tensors& in) { return workload.loss(in); }, kWatched);
+      state.counters["observed_mb"] = peak(compiled);
+      expect_calls(state, compiled.stats(), compiled.stats().observed_calls);
+    }
+    {
+      auto compiled = ahead::compile([&](const Tensors& in) { return workload.loss(in); }, kWhole);
+      state.counters["first_mb"] = peak(compiled, /*steps_before=*/0);
+      if (compiled.stats().traces != 1) state.SkipWithError("the first call was not compiled");
     }
     for (const double budget : {1.0, 0.5, 0.2}) {
       ahead::Options options = kWhole;

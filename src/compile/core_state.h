@@ -46,8 +46,8 @@ struct CompiledCore::State {
   std::vector<observe::KnownHandle> handles;
   /// Takes up those of a recording. What was found out without them does not count any more.
   void learn_handles(const observe::Tape& tape, const observe::HostSnapshot& after);
-  /// Raised when a call is observed that stores tensors it is not known where: programs have to
-  /// learn which these are now.
+  /// Raised by each observed call that stored tensors it is not known where, or threw: programs
+  /// have to learn which these are now.
   std::atomic<uint64_t> stores{0};
   int64_t contradictions = 0;     ///< programs that turned out to be wrong
   int64_t observed_in_a_row = 0;  ///< calls without one that ran from a graph
@@ -83,14 +83,24 @@ struct CompiledCore::State {
 };
 
 struct Observation::State {
-  State(const Situation& now, std::shared_ptr<const observe::Tape> before,
-        const std::vector<observe::KnownHandle>& handles);
+  State(const Situation& now, std::shared_ptr<const observe::Tape> call_before,
+        const std::vector<observe::KnownHandle>& handles, std::atomic<uint64_t>& stored);
+  /// A call that threw may have stored something before.
+  ~State() {
+    if (!is_finished) stores.fetch_add(1);
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
 
   /// The arguments; what the situation is about.
   const FlatTree inputs;
   const HostParts host;
   const observe::HostSnapshot host_before;
   const Situation now;
+  /// The recording of the call before, if there was one.
+  const std::shared_ptr<const observe::Tape> before;
+  std::atomic<uint64_t>& stores;  ///< of the callable
+  bool is_finished = false;
   uint64_t generation = 0;
   /// What is known of such calls.
   std::shared_ptr<Candidate> candidate;

@@ -100,6 +100,7 @@ struct Entry {
     std::vector<StateTensor> states = {};
     std::vector<StateArgument> arguments = {};
     uint64_t stores = 0;  ///< how many calls had stored tensors, it is not known where, by then
+    uint64_t eager_calls = 0;  ///< how many calls had run eagerly, which may store tensors too
   };
   std::atomic<std::shared_ptr<const Seen>> seen{};
   std::atomic<uint64_t> calls{0};

@@ -10,6 +10,7 @@
 #include "compile/core_state.h"
 #include "compile/dump.h"
 #include "compile/state_run.h"
+#include "observe/entry_state.h"
 #include "observe/expect.h"
 #include "observe/replay.h"
 #include "observe/state_tensor.h"
@@ -49,6 +50,16 @@ bool reads_values(const Tape& tape) {
   });
 }
 
+/// Whether the code gave leaves gradients, took them away, or used them.
+bool touches_grads(const Tape& tape) {
+  return std::any_of(
+             tape.steps.begin(), tape.steps.end(),
+             [](const observe::Step& step) { return step.kind == observe::Step::Kind::SetGrad; }) ||
+         std::any_of(
+             tape.captured.begin(), tape.captured.end(),
+             [](const observe::CapturedTensor& captured) { return captured.grad_of != nullptr; });
+}
+
 /// Whether what a call stored can be had from a graph, and be put where the user has it.
 std::string why_not_storable(const Tape& tape) {
   if (tape.is_growing)
@@ -82,16 +93,29 @@ bool is_partly_reached(const runtime::CallPlan& plan, int32_t input) {
   return false;
 }
 
-/// A captured tensor whose history grows with every call has the nodes of all of them in it, which
-/// a backward of other results releases.
-void check_histories(const runtime::CallPlan& plan) {
+/// Whether what a tensor is computed from was made, or met, by an earlier call.
+bool is_continued(const at::Tensor& tensor, const Tape* before) {
+  const auto* history = observe::peek_history(tensor);
+  return history != nullptr && before != nullptr &&
+         std::any_of(before->nodes.begin(), before->nodes.end(),
+                     [&](const auto& node) { return node.lock().get() == history; });
+}
+
+/// A tensor whose history grows with every call, captured or passed again, has the nodes of all of
+/// them in it, which a backward of other results releases.
+void check_histories(const runtime::CallPlan& plan, const std::vector<at::Tensor>& arguments,
+                     const Tape* before) {
+  using Kind = runtime::CallPlan::Input::Kind;
   for (const runtime::CallPlan::Write& write : plan.writes) {
-    const bool is_captured = plan.inputs[static_cast<size_t>(write.input)].kind ==
-                             runtime::CallPlan::Input::Kind::Captured;
-    if (!is_captured || !write.seen_by_autograd || !is_partly_reached(plan, write.input)) continue;
+    const runtime::CallPlan::Input& input = plan.inputs[static_cast<size_t>(write.input)];
+    const bool is_growing = input.kind == Kind::Captured ||
+                            (input.kind == Kind::Argument &&
+                             is_continued(arguments[static_cast<size_t>(input.index)], before));
+    if (!is_growing || !write.seen_by_autograd || !is_partly_reached(plan, write.input)) continue;
     throw Unsupported("compile",
-                      "the function writes something with a history to a captured tensor, which "
-                      "not all of its results depend on. Write under no_grad, or pass the tensor.");
+                      "the function writes something with a history to a captured tensor, or to "
+                      "one that it was given before, which not all of its results depend on. Write "
+                      "under no_grad, or pass a new tensor.");
   }
 }
 
@@ -118,14 +142,17 @@ bool is_replaced(const Observation::State& observation) {
 Observation::Observation() = default;
 Observation::~Observation() = default;
 
-Observation::State::State(const Situation& situation, std::shared_ptr<const Tape> before,
-                          const std::vector<observe::KnownHandle>& handles)
+Observation::State::State(const Situation& situation, std::shared_ptr<const Tape> call_before,
+                          const std::vector<observe::KnownHandle>& handles,
+                          std::atomic<uint64_t>& stored)
     : inputs(situation.inputs),
       host(*situation.host),
       host_before(host),
       now{inputs, situation.ambient, &host},
+      before(std::move(call_before)),
+      stores(stored),
       recorder(std::make_shared<observe::Recorder>(
-          inputs.leaves, std::move(before), observe::HandleWatch(host, host_before, handles))) {}
+          inputs.leaves, before, observe::HandleWatch(host, host_before, handles))) {}
 
 namespace {
 
@@ -156,10 +183,12 @@ class ObservedCall {
   bool is_ready(Candidate& candidate, const std::shared_ptr<const Tape>& tape);
   void note_refusal(Candidate& candidate, const std::string& reason);
   void note_difference(Candidate& candidate, const TapeDifference& found);
-  void note_grads(const TapeDifference& found);
-  /// A program for a recorded function that reads values, or not.
+  void guard_by_grads();
+  /// A program for a recorded function that reads values, or not; `before` is the recording of the
+  /// call before.
   compiling::Compilation make(const aot::FlatFunction& function,
-                              const std::vector<at::Tensor>& arguments, bool reads);
+                              const std::vector<at::Tensor>& arguments, bool reads,
+                              const Tape* before);
   std::shared_ptr<Entry> compile(Observation::State& observation,
                                  const std::shared_ptr<const Tape>& tape,
                                  const CompiledCore::MakePrototype& prototype);
@@ -225,9 +254,10 @@ void ObservedCall::add_without_state(const Situation& now,
 bool ObservedCall::is_due(Entry& entry) const {
   if (options_.confirm == Confirm::EveryCall || entry.lost_an_owner()) return true;
   const std::shared_ptr<const Entry::Seen> seen = entry.seen.load();
+  if (seen->stores != state_.stores.load()) return true;
   for (const StateTensor& state : seen->states) {
     if (!state.handles.empty()) continue;
-    if (state.object.use_count() != state.owners || seen->stores != state_.stores.load())
+    if (state.object.use_count() != state.owners || seen->eager_calls != state_.eager_calls.load())
       return true;
   }
   if (options_.confirm == Confirm::Never) return false;
@@ -268,7 +298,7 @@ Served ObservedCall::run(const std::shared_ptr<Entry>& entry, const Situation& n
 std::vector<at::Tensor> ObservedCall::run_parts(Entry& entry,
                                                 const std::vector<at::Tensor>& arguments) {
   return entry.split->run(arguments, [&](const aot::FlatFunction& part, const auto& inputs) {
-    compiling::Compilation made = make(part, inputs, entry.reads_values);
+    compiling::Compilation made = make(part, inputs, entry.reads_values, /*before=*/nullptr);
     entry.add_owners(*made.plan);
     return made;
   });
@@ -284,7 +314,7 @@ std::unique_ptr<Observation> ObservedCall::observe(const Situation& now,
     settle("values",
            "the function reads an integer or a truth value that has more values than "
            "Options::recompile_limit allows programs. Raise it, or return the tensor");
-    state_.eager_calls.fetch_add(1);
+    run_eagerly();
     return nullptr;
   }
   if (entries.empty() && count >= limit) {
@@ -293,7 +323,7 @@ std::unique_ptr<Observation> ObservedCall::observe(const Situation& now,
                                "make the calls more alike.";
     if (options_.fullgraph) throw Unsupported("compile", reason);
     warn_once("recompile_limit", reason + " Such calls run eagerly.");
-    state_.eager_calls.fetch_add(1);
+    run_eagerly();
     return nullptr;
   }
   state_.observed_calls.fetch_add(1);
@@ -301,7 +331,8 @@ std::unique_ptr<Observation> ObservedCall::observe(const Situation& now,
   auto observation = std::make_unique<Observation>();
   // Gone, should the call throw: it may have stored something.
   std::shared_ptr<const Tape> before = std::move(state_.last_tape);
-  observation->state = std::make_unique<Observation::State>(now, std::move(before), state_.handles);
+  observation->state =
+      std::make_unique<Observation::State>(now, std::move(before), state_.handles, state_.stores);
   observation->state->entries = std::move(entries);
   observation->state->generation = state_.generation;
   observation->state->candidate = candidate_for(now);
@@ -342,8 +373,9 @@ std::shared_ptr<Candidate> ObservedCall::candidate_for(const Situation& now) {
 /// A call that a program fitted did just what the program does.
 void ObservedCall::confirm(const std::shared_ptr<Entry>& entry,
                            const std::shared_ptr<const Tape>& tape, observe::HostSnapshot host) {
-  entry->seen.store(std::make_shared<const Entry::Seen>(Entry::Seen{
-      tape, std::move(host), states_of(*tape), state_arguments_of(*tape), state_.stores.load()}));
+  entry->seen.store(std::make_shared<const Entry::Seen>(
+      Entry::Seen{tape, std::move(host), states_of(*tape), state_arguments_of(*tape),
+                  state_.stores.load(), state_.eager_calls.load()}));
   entry->calls.fetch_add(1);
 }
 
@@ -354,9 +386,8 @@ void ObservedCall::note_refusal(Candidate& candidate, const std::string& reason)
 }
 
 /// Programs that were made before it was known that gradients decide are not guarded.
-void ObservedCall::note_grads(const TapeDifference& found) {
-  if (!found.has_other_grads || state_.depends_on_grads) return;
-  state_.depends_on_grads = true;
+void ObservedCall::guard_by_grads() {
+  if (state_.depends_on_grads.exchange(true)) return;
   state_.entries.store(std::make_shared<const CompiledCore::State::Entries>());
 }
 
@@ -374,7 +405,7 @@ bool ObservedCall::is_ready(Candidate& candidate, const std::shared_ptr<const Ta
   std::optional<TapeDifference> last;
   for (std::shared_ptr<const Tape>& before : candidate.tapes) {
     last = difference(*before, *tape);
-    if (last) note_grads(*last);
+    if (last && last->has_other_grads) guard_by_grads();
     if (!last) {
       before = tape;
       candidate.differences = 0;
@@ -392,13 +423,14 @@ bool ObservedCall::is_ready(Candidate& candidate, const std::shared_ptr<const Ta
 }
 
 compiling::Compilation ObservedCall::make(const aot::FlatFunction& function,
-                                          const std::vector<at::Tensor>& arguments, bool reads) {
+                                          const std::vector<at::Tensor>& arguments, bool reads,
+                                          const Tape* before) {
   Options options = options_;
   // Nothing may be written before all values have been looked at.
   if (reads) options.keep_input_mutations = false;
   compiling::Compilation made =
       compiling::compile_function(function, arguments, options, compilers_);
-  check_histories(*made.plan);
+  check_histories(*made.plan, arguments, before);
   compiling::dump(made, options_);
   state_.trace_seconds.fetch_add(made.trace_seconds);
   state_.compile_seconds.fetch_add(made.compile_seconds);
@@ -424,8 +456,8 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
   std::vector<Entry::Holders> holders;
   for (const observe::CapturedTensor& captured : tape->captured)
     holders.emplace_back(captured.tensor);
-  compiling::Compilation made =
-      make(observe::replay(tape, observe::whole(*tape)), arguments, reads);
+  compiling::Compilation made = make(observe::replay(tape, observe::whole(*tape)), arguments, reads,
+                                     observation.before.get());
   auto entry =
       std::make_shared<Entry>(CallKind(observation.now, state_.modules.read(),
                                        options_.depends_on ? options_.depends_on.value() : nullptr,
@@ -447,7 +479,7 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
   }
   if (entry->has_state) entry->kind_by_arguments.emplace(observation.candidate->kind);
   for (const observe::CapturedTensor& captured : tape->captured) {
-    if (state_.depends_on_grads && captured.grad_of == nullptr && captured.look.requires_grad)
+    if (state_.depends_on_grads && captured.grad_of == nullptr)
       entry->grads.push_back({captured.tensor, captured.had_grad});
   }
   entry->count_owners(*tape, holders);
@@ -457,6 +489,7 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
 void ObservedCall::finish(Observation::State& observation, const CompiledCore::Ending& ending,
                           const CompiledCore::MakePrototype& prototype) {
   observation.scope.reset();
+  observation.is_finished = true;
   const std::shared_ptr<Tape> tape =
       observation.recorder->finish(ending.outputs.leaves, ending.is_reference ? 1 : 2);
   if (tape->keeps_arguments && !state_.has_several_threads && tape->refusal.empty())
@@ -481,6 +514,7 @@ void ObservedCall::finish(Observation::State& observation, const CompiledCore::E
     tape->refusal =
         "arguments: the function assigns to them, which are passed by reference. Write "
         "into a tensor with copy_, or return the new value.";
+  if (touches_grads(*tape)) guard_by_grads();
   const bool changed_itself = !observation.host_before.changed_by_storing(host, *tape);
   for (const std::shared_ptr<Entry>& entry : observation.entries) {
     if (!difference(*entry->seen.load()->tape, *tape)) {
@@ -499,7 +533,7 @@ void ObservedCall::finish(Observation::State& observation, const CompiledCore::E
     const std::shared_ptr<Entry>& entry = observation.entries[i];
     const auto seen = entry->seen.load();
     const std::optional<TapeDifference> found = difference(*seen->tape, *tape);
-    note_grads(*found);
+    if (found->has_other_grads) guard_by_grads();
     if (found->is_outcome || !seen->host.holds(observation.host)) continue;
     if (i >= observation.num_fitting) continue;
     if (seen->tape->num_stored_anywhere() != 0 &&

@@ -186,7 +186,8 @@ class PlanBuilder {
     if (!views.is_found || is_strided(facts)) return strided_view(facts, base);
     const std::vector<const Value*>& chain = views.values;
     const bool is_beyond_detach =
-        views.is_twin && num_detached(facts.value) < num_detached(facts.root);
+        views.is_twin &&
+        (num_detached(facts.value) < num_detached(facts.root) || !has_base_of_root(facts));
     if (chain.empty() && views.is_twin && !is_beyond_detach) return alias(base, facts);
     if (chain.empty()) return detached(base, facts);
     const size_t num_hidden = num_until_last_detach(chain);
@@ -204,6 +205,13 @@ class PlanBuilder {
       source.result = position(chain[i]->index());
     }
     return source;
+  }
+
+  /// Whether autograd knows a view of a result as one, rather than as a tensor of its own with the
+  /// same memory.
+  bool has_base_of_root(const ResultFacts& facts) const {
+    return facts.kind != ResultFacts::Kind::ViewOfResult ||
+           capture_.results[static_cast<size_t>(facts.base)].base_identity == facts.base_identity;
   }
 
   static bool is_strided(const ResultFacts& facts) {

@@ -19,8 +19,8 @@ bool names_own_positions(const Graph& graph) {
   if (any_of(graph.inputs(), {Kind::Saved})) return false;
   const bool has_gradients =
       any_of(graph.inputs(), {Kind::Tangent}) || any_of(graph.outputs(), {Kind::GradOf});
-  const bool has_results =
-      any_of(graph.outputs(), {Kind::Output, Kind::MutatedInput, Kind::IntermediateBase});
+  const bool has_results = any_of(graph.outputs(), {Kind::Output, Kind::MutatedInput,
+                                                    Kind::IntermediateBase, Kind::AccumulatedGrad});
   return has_results || !has_gradients;
 }
 

@@ -65,14 +65,7 @@ Recorder::Recorder(const std::vector<at::Tensor>& inputs, std::shared_ptr<const 
       const at::Tensor tensor = lock(captured.tensor);
       if (tensor.defined() && has_place(tensor))
         used_before_[tensor.storage().unsafeGetStorageImpl()].push_back(captured.tensor);
-      if (!tensor.defined() || !tensor.requires_grad() || !tensor.is_leaf()) continue;
-      const at::Tensor grad = tensor.grad();
-      const bool has_shell = grad.defined() && has_place(grad);
-      first_grads_.emplace(
-          tensor.unsafeGetTensorImpl(),
-          FirstGrad{WeakTensor(grad.getIntrusivePtr()), has_shell ? shell_of(grad) : at::Tensor()});
-      if (grad.defined())
-        leaf_of_grad_.emplace(grad.unsafeGetTensorImpl(), tensor.unsafeGetTensorImpl());
+      if (tensor.defined()) note_first_grad(tensor);
     }
   }
   generator_.emplace(generator_position());

@@ -82,6 +82,7 @@ class Recorder {
   bool is_shared_with_result(const at::Tensor& input, const std::vector<at::Tensor>& results) const;
   void note_entry(const at::Tensor& tensor, const WeakTensor& grad,
                   const at::Tensor& shell_of_grad = {});
+  void note_first_grad(const at::Tensor& leaf);
   VariableId meet(const at::Tensor& tensor);
   VariableId meet_unknown(const at::Tensor& tensor);
   VariableId find_by_place(const at::Tensor& tensor);
@@ -145,7 +146,7 @@ class Recorder {
   };
   std::unordered_map<const torch::autograd::Node*, std::vector<Made>> made_by_;
   std::unordered_map<const torch::autograd::Node*, std::shared_ptr<CustomHistory>> customs_;
-  /// `.grad` of the leaves of the call before, as the call began, and by that the leaf.
+  /// `.grad` of leaves, as the call began or as they were met, and by that the leaf.
   struct FirstGrad {
     WeakTensor grad;
     at::Tensor shell;

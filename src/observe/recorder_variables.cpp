@@ -46,7 +46,7 @@ VariableId Recorder::meet(const at::Tensor& tensor) {
   return id;
 }
 
-/// The tensor that the call before used, whose memory is now met by another handle.
+/// The tensor that is known from before, whose memory is now met by another handle.
 void Recorder::meet_owner(const at::Tensor& handle) {
   const auto known = used_before_.find(handle.storage().unsafeGetStorageImpl());
   if (known == used_before_.end()) return;
@@ -124,20 +124,47 @@ VariableId Recorder::find_by_place(const at::Tensor& tensor) {
   return id;
 }
 
+/// The gradient of a leaf belongs to it, also where nothing is known of the call before.
+void Recorder::note_first_grad(const at::Tensor& leaf) {
+  if (peek_history(leaf) != nullptr || !leaf.is_leaf()) return;
+  const at::Tensor grad = leaf.grad();
+  if (!grad.defined() && !leaf.requires_grad()) return;
+  const c10::TensorImpl *owner = leaf.unsafeGetTensorImpl(), *owned = grad.unsafeGetTensorImpl();
+  const at::Tensor shell = grad.defined() && has_place(grad) ? shell_of(grad) : at::Tensor();
+  const bool is_new =
+      first_grads_.emplace(owner, FirstGrad{WeakTensor(grad.getIntrusivePtr()), shell}).second;
+  if (!is_new || !grad.defined()) return;
+  leaf_of_grad_.emplace(owned, owner);
+  // Optimizers use another handle on its data.
+  if (has_place(grad))
+    used_before_[grad.storage().unsafeGetStorageImpl()].emplace_back(grad.getIntrusivePtr());
+  // It may have been met before the leaf (zero_grad).
+  for (CapturedTensor& captured : tape_->captured) {
+    if (captured.tensor._unsafe_get_target() != owned) continue;
+    captured.grad_of = owner;
+    captured.shell = shell;
+    captured.contents = at::Tensor();
+  }
+}
+
 VariableId Recorder::add_captured(const at::Tensor& tensor) {
-  const bool is_leaf = peek_history(tensor) == nullptr && tensor.is_leaf();
+  note_first_grad(tensor);
   const auto first_grad = first_grads_.find(tensor.unsafeGetTensorImpl());
   if (first_grad != first_grads_.end()) {
     note_entry(tensor, first_grad->second.grad, first_grad->second.shell);
   } else {
-    note_entry(tensor,
-               WeakTensor((is_leaf ? at::Tensor(tensor.grad()) : at::Tensor()).getIntrusivePtr()));
+    note_entry(tensor, WeakTensor(at::Tensor().getIntrusivePtr()));
   }
   const VariableId id = add_variable(tensor);
   CapturedTensor captured{id, WeakTensor(tensor.getIntrusivePtr())};
   if (has_place(tensor)) captured.look = TensorMeta::of(tensor);
   captured.had_grad = first_grad == first_grads_.end() ? peek_grad(tensor) != nullptr
                                                        : first_grad->second.shell.defined();
+  const auto leaf = leaf_of_grad_.find(tensor.unsafeGetTensorImpl());
+  if (leaf != leaf_of_grad_.end()) {
+    captured.grad_of = leaf->second;
+    captured.shell = first_grads_.at(leaf->second).shell;
+  }
   const size_t position = tape_->captured.size();
   for (size_t i = 0; before_ != nullptr && i < before_->stored.size(); ++i) {
     const StoredTensor& stored = before_->stored[i];
@@ -150,11 +177,6 @@ VariableId Recorder::add_captured(const at::Tensor& tensor) {
     captured.state = alias_of(tensor);
   }
   if (before_ != nullptr) {
-    const auto leaf = leaf_of_grad_.find(tensor.unsafeGetTensorImpl());
-    if (leaf != leaf_of_grad_.end()) {
-      captured.grad_of = leaf->second;
-      captured.shell = first_grads_.at(leaf->second).shell;
-    }
     const bool is_another =
         position >= before_->captured.size() ||
         before_->captured[position].tensor._unsafe_get_target() != tensor.unsafeGetTensorImpl();
@@ -164,7 +186,8 @@ VariableId Recorder::add_captured(const at::Tensor& tensor) {
       captured.contents = copy_of(tensor);
   }
   const bool is_tiny = has_place(tensor) && tensor.nbytes() <= most_constant_bytes;
-  if (before_ == nullptr && is_tiny && tensor.device().is_cpu() && !tensor.requires_grad())
+  if (before_ == nullptr && is_tiny && !captured.grad_of && tensor.device().is_cpu() &&
+      !tensor.requires_grad())
     captured.contents = copy_of(tensor);
   tape_->captured.push_back(std::move(captured));
   if (first_grad != first_grads_.end()) {
@@ -207,7 +230,8 @@ void Recorder::see(VariableId id, const at::Tensor& tensor) {
     if (made.empty()) tape_->nodes.push_back(weak(peek_meta(tensor)->grad_fn_));
     made.push_back({id, variable.output_nr});
   }
-  variable.is_watched_leaf = variable.requires_grad && variable.history == nullptr;
+  variable.is_watched_leaf =
+      variable.history == nullptr && (variable.requires_grad || peek_grad(tensor) != nullptr);
   if (variable.is_watched_leaf) variable.grad = peek_grad(tensor);
   if (has_place(tensor)) place(id, tensor);
 }

@@ -47,7 +47,11 @@ void handle_expand(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
       is_ours(self) ? sizes_of_view(self, (*stack)[first + 1].toSymIntVector()) : std::nullopt;
   if (!sizes) return original->callBoxed(handle, keys, stack);
   stack->resize(first);
-  stack->emplace_back(self.view_symint(*sizes));
+  // Only of a tensor without dimensions the new ones have no stride, by which products are rounded.
+  const std::vector<c10::SymInt> no_strides(sizes->size(), 0);
+  stack->emplace_back(self.dim() == 0 && !sizes->empty()
+                          ? self.as_strided_symint(*sizes, no_strides)
+                          : self.view_symint(*sizes));
 }
 
 }  // namespace

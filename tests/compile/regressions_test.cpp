@@ -425,5 +425,17 @@ TEST(CompileRegressions, CapturedTensorThatChangesItsShapeInEveryCallAndIsSaved)
   }
 }
 
+TEST(CompileRegressions, ArgumentWhoseHistoryGrowsWithEveryCallRunsEagerly) {
+  const auto f = [](const at::Tensor& written, const at::Tensor& y) {
+    written.tanh_();
+    return y * y;
+  };
+  const at::Tensor written = leaf({3}) * 1, y = leaf({3});
+  auto compiled = compile(f);
+  for (int call = 0; call < 6; ++call) compiled(written, y).sum().backward();
+  EXPECT_TRUE(at::allclose(y.grad(), 12 * y.detach()));
+  EXPECT_EQ(compiled.stats().cache_hits, 0u);
+}
+
 }  // namespace
 }  // namespace ahead

@@ -144,5 +144,36 @@ TEST(CompileRegressions, DetachedStatisticsOfABatchAreTheBaseOfTheirViews) {
   expect_compiled_like_eager(f, {at::randn({3, 2}), at::randn({2}), at::rand({2})});
 }
 
+TEST(CompileRegressions, DetachedTwiceIsNoViewOfTheFirst) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    const at::Tensor y = in[0] + in[1];
+    const at::Tensor first = y.detach(), second = y.detach();
+    return {first, first.reshape({1, 2}), second, second.reshape({1, 2})};
+  };
+  expect_compiled_like_eager(f, {at::randn({2}), at::randn({2})});
+  auto compiled = compiled_by_call(aot::FlatFunction(f), {.fullgraph = true},
+                                   Tensors{at::randn({2}), at::randn({2})});
+  const Tensors results = compiled(Tensors{at::randn({2}), at::randn({2})});
+  expect_hits(compiled);
+  EXPECT_FALSE(results[2].is_view());
+  EXPECT_TRUE(results[1]._base().is_same(results[0]));
+  EXPECT_FALSE(results[3]._base().is_same(results[0]));
+  EXPECT_TRUE(results[3].is_alias_of(results[0]));
+}
+
+/// LibTorch chooses the product for a gradient by strides.
+TEST(CompileRegressions, ExpandedNumberHasNoStride) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    const at::Tensor row = in[0].expand({1});
+    return {row, row * 2, row.matmul(in[1].t())};
+  };
+  expect_compiled_like_eager(f, {leaf({}), at::randn({2, 1})});
+  auto compiled = compiled_by_call(aot::FlatFunction(f), {.fullgraph = true},
+                                   Tensors{leaf({}), at::randn({2, 1})});
+  const Tensors results = compiled(Tensors{leaf({}), at::randn({2, 1})});
+  expect_hits(compiled);
+  EXPECT_EQ(results[0].strides(), at::IntArrayRef({0}));
+}
+
 }  // namespace
 }  // namespace ahead

@@ -440,5 +440,55 @@ TEST(Members, TheArgumentIsKept) {
   });
 }
 
+/// A call that runs eagerly, or that throws, stores a new tensor as well; the one that a program
+/// knows may still be there, held by somebody else.
+TEST(Members, StoredByOtherCallsWhileTheOldOneIsHeld) {
+  for (const bool is_thrown : {false, true}) {
+    const Outcome outcome = like_eager([&](auto& wrap, Log& log) {
+      at::Tensor member = at::rand({4}), held;
+      auto store = wrap([&](const at::Tensor& x) {
+        member = x.detach().mean(0);
+        if (x.requires_grad()) x.remove_hook(x.register_hook([](const at::Tensor&) {}));
+        if (is_thrown && (x.sum() > 100).template item<bool>())
+          throw std::runtime_error("too much");
+      });
+      for (int call = 0; call < 32; ++call) {
+        const bool is_other = call % 6 == 5;
+        at::Tensor x = at::rand({3, 4});
+        if (is_other && is_thrown) x = x + 100;
+        if (is_other && !is_thrown) x.set_requires_grad(true);
+        if (is_other) held = member;
+        try {
+          store(x);
+        } catch (const std::runtime_error& error) {
+          log("error", std::string(error.what()));
+        }
+        log("member", member);
+        log("held", held);
+      }
+    });
+    EXPECT_GT(outcome.cache_hits, 0u);
+  }
+}
+
+/// What one branch replaces, the program of the other one has to look for.
+TEST(Members, ReplacedInTheOtherBranchWhileTheOldOneIsHeld) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    at::Tensor last = at::rand({4}), before_last = at::rand({4});
+    auto f = wrap([&](const at::Tensor& x) {
+      if ((x.sum() > 0).template item<bool>()) return x * last;
+      before_last = last;
+      last = x.mean(0);
+      return x + 1;
+    });
+    for (int call = 0; call < 24; ++call) {
+      log("result", f((call % 6 == 5 ? -1 : 1) * at::rand({3, 4})));
+      log("last", last);
+      log("before last", before_last);
+    }
+  });
+  EXPECT_GT(outcome.cache_hits, 0u);
+}
+
 }  // namespace
 }  // namespace ahead::test

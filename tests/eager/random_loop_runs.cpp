@@ -21,6 +21,7 @@ struct Shared {
   std::vector<at::Tensor> log;
   std::vector<float> blob = std::vector<float>(columns, 0.5f);
   int64_t call = 0;
+  int64_t replaced = 0;  ///< how many tensors the loop has replaced
   double hook_factor = 0.5;
 };
 
@@ -104,22 +105,32 @@ class Body {
 at::Tensor Body::unary(const Step& step) const {
   const at::Tensor& a = value(step.a);
   switch (step.variant % 6) {
-    case 0: return a.tanh();
-    case 1: return a.sin();
-    case 2: return a.sigmoid();
-    case 3: return a.relu();
-    case 4: return a.softmax(1);
-    default: return a.square();
+    case 0:
+      return a.tanh();
+    case 1:
+      return a.sin();
+    case 2:
+      return a.sigmoid();
+    case 3:
+      return a.relu();
+    case 4:
+      return a.softmax(1);
+    default:
+      return a.square();
   }
 }
 
 at::Tensor Body::view(const Step& step) const {
   const at::Tensor& a = value(step.a);
   switch (step.variant % 4) {
-    case 0: return a.view_as(a);
-    case 1: return a.t().t();
-    case 2: return a.slice(0, 0);
-    default: return a.slice(0, 0, 1).expand_as(a);
+    case 0:
+      return a.view_as(a);
+    case 1:
+      return a.t().t();
+    case 2:
+      return a.slice(0, 0);
+    default:
+      return a.slice(0, 0, 1).expand_as(a);
   }
 }
 
@@ -127,8 +138,10 @@ at::Tensor Body::constant(const Step& step, double number) const {
   std::vector<float> numbers;
   for (int64_t i = 0; i < columns; ++i) numbers.push_back(static_cast<float>(number + i));
   switch (step.variant % 4) {
-    case 0: return torch::tensor(numbers);
-    case 1: return torch::from_blob(numbers.data(), {columns}).clone();
+    case 0:
+      return torch::tensor(numbers);
+    case 1:
+      return torch::from_blob(numbers.data(), {columns}).clone();
     case 2: {
       at::Tensor made = at::empty({columns});
       auto elements = made.accessor<float, 1>();
@@ -153,9 +166,15 @@ void Body::write(const Step& step) const {
   if (found == values_.end()) return;
   const at::Tensor& a = found->second;
   switch (step.variant % 4) {
-    case 0: a.mul_(step.number); break;
-    case 1: a.add_(1); break;
-    case 2: a.slice(1, 0, 2).mul_(step.number); break;
+    case 0:
+      a.mul_(step.number);
+      break;
+    case 1:
+      a.add_(1);
+      break;
+    case 2:
+      a.slice(1, 0, 2).mul_(step.number);
+      break;
     default: {
       at::NoGradGuard no_grad;
       a.mul_(step.number);
@@ -203,27 +222,42 @@ at::Tensor Body::run(const Step& step) {
   const int v = step.variant;
   at::Tensor& member = state_.members[static_cast<size_t>(v % 2)];
   switch (step.kind) {
-    case Kind::Unary: return unary(step);
-    case Kind::Binary: return v % 3 == 0 ? a + b : v % 3 == 1 ? a - b : a * b;
-    case Kind::Linear: return a.matmul(state_.weight) + state_.bias;
-    case Kind::View: return view(step);
-    case Kind::Drop: return state_.dropout->forward(a);
-    case Kind::Noise: return a + 0.1 * at::randn_like(a);
-    case Kind::Times: return a * step.number;
-    case Kind::Rate: return a * rate_;
-    case Kind::Scale: return a * state_.scale;
+    case Kind::Unary:
+      return unary(step);
+    case Kind::Binary:
+      return v % 3 == 0 ? a + b : v % 3 == 1 ? a - b : a * b;
+    case Kind::Linear:
+      return a.matmul(state_.weight) + state_.bias;
+    case Kind::View:
+      return view(step);
+    case Kind::Drop:
+      return state_.dropout->forward(a);
+    case Kind::Noise:
+      return a + 0.1 * at::randn_like(a);
+    case Kind::Times:
+      return a * step.number;
+    case Kind::Rate:
+      return a * rate_;
+    case Kind::Scale:
+      return a * state_.scale;
     case Kind::Count:
       if (v >= 6 && state_.calls >= 8) return {};
       if (++state_.calls % (2 + v % 4) == 0) state_.scale *= 1.25;
       return {};
-    case Kind::Constant: return a + constant(step, step.number);
+    case Kind::Constant:
+      return a + constant(step, step.number);
     case Kind::Changing: {
       const int64_t changes = state_.shared->call / (2 + v % 3);
       return a + constant(step, step.number + static_cast<double>(changes));
     }
-    case Kind::Write: write(step); return {};
-    case Kind::ReadBuffer: return v % 2 == 1 ? a * state_.buffer : a + state_.buffer;
-    case Kind::WriteBuffer: state_.buffer.mul_(0.5).add_(a.detach().mean(0)); return {};
+    case Kind::Write:
+      write(step);
+      return {};
+    case Kind::ReadBuffer:
+      return v % 2 == 1 ? a * state_.buffer : a + state_.buffer;
+    case Kind::WriteBuffer:
+      state_.buffer.mul_(0.5).add_(a.detach().mean(0));
+      return {};
     case Kind::WriteWeight: {
       at::NoGradGuard no_grad;
       state_.weight.mul_(0.9);
@@ -232,7 +266,9 @@ at::Tensor Body::run(const Step& step) {
     case Kind::Store:
       member = v % 3 == 0 ? a.mean(0) : v % 3 == 1 ? a.mean(0).detach() : a.detach().mean(0);
       return {};
-    case Kind::Average: member = 0.75 * read(member) + 0.25 * a.detach().mean(0); return {};
+    case Kind::Average:
+      member = 0.75 * read(member) + 0.25 * a.detach().mean(0);
+      return {};
     case Kind::Shift:
       state_.members[1] = state_.members[0];
       state_.members[0] = a.detach().mean(0);
@@ -243,17 +279,27 @@ at::Tensor Body::run(const Step& step) {
     case Kind::ReadMember:
       if (v % 3 == 2) return state_.filled.defined() ? a + state_.filled : a + 1;
       return v % 3 == 0 ? a + read(member) : a * read(member);
-    case Kind::Keep: state_.shared->log.push_back(a.detach()); return {};
-    case Kind::IfPositive: return branch(step, (a.sum() > step.number).item<bool>());
-    case Kind::IfEqual: return branch(step, at::equal(a, b));
+    case Kind::Keep:
+      state_.shared->log.push_back(a.detach());
+      return {};
+    case Kind::IfPositive:
+      return branch(step, (a.sum() > step.number).item<bool>());
+    case Kind::IfEqual:
+      return branch(step, at::equal(a, b));
     case Kind::Argmax: {
       const int64_t column = a.detach().sum(0).argmax().item<int64_t>();
       return b * a.select(1, column).unsqueeze(1);
     }
-    case Kind::Item: return a * std::tanh(a.detach().sum().item<double>());
-    case Kind::Hook: hook(step); return {};
-    case Kind::Learn: learn(step); return {};
-    case Kind::Penalty: return penalty(step);
+    case Kind::Item:
+      return a * std::tanh(a.detach().sum().item<double>());
+    case Kind::Hook:
+      hook(step);
+      return {};
+    case Kind::Learn:
+      learn(step);
+      return {};
+    case Kind::Penalty:
+      return penalty(step);
     case Kind::Throw:
       if ((a.sum() > 6).item<bool>()) throw std::runtime_error("too much");
       return {};
@@ -330,12 +376,17 @@ class Loop {
     if (is_now(loop_.eval_every, call)) state_.dropout->train(!state_.dropout->is_training());
     if (is_now(loop_.freeze_every, call))
       state_.weight.set_requires_grad(!state_.weight.requires_grad());
-    if (is_now(loop_.replace_every, call)) state_.bias = leaf({columns});
-    if (is_now(loop_.member_every, call)) state_.members[0] = at::rand({columns});
+    if (is_now(loop_.replace_every, call)) replace(state_.bias, leaf({columns}));
+    if (is_now(loop_.member_every, call)) replace(state_.members[0], at::rand({columns}));
     if (is_now(loop_.hold_every, call)) held_.push_back(state_.members[0]);
     if (is_now(loop_.hook_every, call)) state_.shared->hook_factor *= -1.25;
     if (is_now(loop_.scale_every, call)) state_.scale *= 0.75;
     if (is_now(loop_.rate_every, call)) rate_ *= 0.75;
+  }
+
+  void replace(at::Tensor& tensor, const at::Tensor& other) {
+    tensor = other;
+    ++state_.shared->replaced;
   }
 
   template <class Function>
@@ -395,8 +446,9 @@ class Loop {
   double rate_ = 1.5;
 };
 
+/// Announced: Options::depends_on tells that tensors were replaced.
 template <class Wrap>
-void run_loop(const RandomLoop& loop, Wrap& wrap, LoopRun& run) {
+void run_loop(const RandomLoop& loop, Wrap& wrap, bool is_announced, LoopRun& run) {
   torch::manual_seed(loop.seed);
   try {
     State state = make_state(loop);
@@ -405,7 +457,8 @@ void run_loop(const RandomLoop& loop, Wrap& wrap, LoopRun& run) {
       auto function = wrap(net);
       Loop(loop, net->state, run.log).run(function);
     } else {
-      const Options options{.watch = {state.dropout.ptr()}};
+      Options options{.watch = {state.dropout.ptr()}};
+      if (is_announced) options.depends_on = [shared = state.shared] { return shared->replaced; };
       if (loop.holder == Holder::Value) {
         auto function = wrap(ByValue{&loop, state}, options);
         Loop(loop, state, run.log).run(function);
@@ -424,14 +477,14 @@ void run_loop(const RandomLoop& loop, Wrap& wrap, LoopRun& run) {
 LoopRun run_loop_eagerly(const RandomLoop& loop) {
   LoopRun run;
   Eager eager;
-  run_loop(loop, eager, run);
+  run_loop(loop, eager, /*is_announced=*/false, run);
   return run;
 }
 
 LoopRun run_loop_compiled(const RandomLoop& loop, Confirm confirm) {
   LoopRun run;
   Compiling compiling{run.outcome, confirm};
-  run_loop(loop, compiling, run);
+  run_loop(loop, compiling, loop.replaces_held_tensors() && confirm != Confirm::EveryCall, run);
   return run;
 }
 

@@ -103,15 +103,16 @@ class Draft {
 
   Step random_step(bool is_inner) {
     static const std::vector<std::pair<Kind, int>> weights = {
-        {Kind::Unary, 10},      {Kind::Binary, 8},     {Kind::Linear, 12},   {Kind::View, 5},
-        {Kind::Drop, 4},        {Kind::Noise, 2},      {Kind::Times, 5},     {Kind::Rate, 3},
-        {Kind::Scale, 6},       {Kind::Constant, 4},   {Kind::Changing, 1},  {Kind::Write, 8},
-        {Kind::ReadBuffer, 5},  {Kind::Store, 8},      {Kind::WriteBuffer, 5},
-        {Kind::WriteWeight, 2},
-        {Kind::Average, 5},     {Kind::Shift, 3},      {Kind::Fill, 2},      {Kind::ReadMember, 10},
-        {Kind::Keep, 1},        {Kind::IfPositive, 5}, {Kind::IfEqual, 2},   {Kind::Argmax, 2},
-        {Kind::Item, 1},        {Kind::Hook, 7},       {Kind::Penalty, 3},   {Kind::Throw, 3},
-        {Kind::ThrowAt, 1}};
+        {Kind::Unary, 10},      {Kind::Binary, 8},      {Kind::Linear, 12},
+        {Kind::View, 5},        {Kind::Drop, 4},        {Kind::Noise, 2},
+        {Kind::Times, 5},       {Kind::Rate, 3},        {Kind::Scale, 6},
+        {Kind::Constant, 4},    {Kind::Changing, 1},    {Kind::Write, 8},
+        {Kind::ReadBuffer, 5},  {Kind::Store, 8},       {Kind::WriteBuffer, 5},
+        {Kind::WriteWeight, 2}, {Kind::Average, 5},     {Kind::Shift, 3},
+        {Kind::Fill, 2},        {Kind::ReadMember, 10}, {Kind::Keep, 1},
+        {Kind::IfPositive, 5},  {Kind::IfEqual, 2},     {Kind::Argmax, 2},
+        {Kind::Item, 1},        {Kind::Hook, 7},        {Kind::Penalty, 3},
+        {Kind::Throw, 3},       {Kind::ThrowAt, 1}};
     int64_t total = 0;
     for (const auto& [kind, weight] : weights) total += weight;
     int64_t chosen = random_.between(1, total);
@@ -216,8 +217,11 @@ Step Draft::make_step(Kind kind) {
     case Kind::Scale:
     case Kind::Constant:
     case Kind::Changing:
-    case Kind::Item: add_new(step); break;
-    default: break;
+    case Kind::Item:
+      add_new(step);
+      break;
+    default:
+      break;
   }
   return step;
 }
@@ -238,17 +242,24 @@ std::string text(const Step& step) {
       const char* const functions[] = {"tanh", "sin", "sigmoid", "relu", "softmax(1)", "square"};
       return a + "." + functions[v % 6];
     }
-    case Kind::Binary: return a + (v % 3 == 0 ? " + " : v % 3 == 1 ? " - " : " * ") + b;
-    case Kind::Linear: return a + ".matmul(weight) + bias";
+    case Kind::Binary:
+      return a + (v % 3 == 0 ? " + " : v % 3 == 1 ? " - " : " * ") + b;
+    case Kind::Linear:
+      return a + ".matmul(weight) + bias";
     case Kind::View: {
       const char* const views[] = {"view_as(itself)", "t().t()", "slice(0, 0)", "[:1].expand"};
       return a + "." + views[v % 4];
     }
-    case Kind::Drop: return "dropout(" + a + ")";
-    case Kind::Noise: return a + " + 0.1 * randn_like";
-    case Kind::Times: return a + " * " + number;
-    case Kind::Rate: return a + " * rate";
-    case Kind::Scale: return a + " * scale";
+    case Kind::Drop:
+      return "dropout(" + a + ")";
+    case Kind::Noise:
+      return a + " + 0.1 * randn_like";
+    case Kind::Times:
+      return a + " * " + number;
+    case Kind::Rate:
+      return a + " * rate";
+    case Kind::Scale:
+      return a + " * scale";
     case Kind::Count:
       return c10::str(v >= 6 ? "if (calls < 8) " : "", "if (++calls % ", 2 + v % 4,
                       " == 0) scale *= 1.25");
@@ -264,25 +275,37 @@ std::string text(const Step& step) {
                                     " under no_grad .mul_(number)"};
       return a + writes[v % 4] + " " + number;
     }
-    case Kind::ReadBuffer: return a + (v % 2 == 1 ? " * buffer" : " + buffer");
-    case Kind::WriteBuffer: return "buffer.mul_(0.5).add_(" + a + ".detach().mean(0))";
-    case Kind::WriteWeight: return "{no_grad; weight.mul_(0.9)}";
+    case Kind::ReadBuffer:
+      return a + (v % 2 == 1 ? " * buffer" : " + buffer");
+    case Kind::WriteBuffer:
+      return "buffer.mul_(0.5).add_(" + a + ".detach().mean(0))";
+    case Kind::WriteWeight:
+      return "{no_grad; weight.mul_(0.9)}";
     case Kind::Store:
-      return member + " = " + a + (v % 3 == 0 ? ".mean(0)" : v % 3 == 1 ? ".mean(0).detach()"
-                                                                       : ".detach().mean(0)");
+      return member + " = " + a +
+             (v % 3 == 0   ? ".mean(0)"
+              : v % 3 == 1 ? ".mean(0).detach()"
+                           : ".detach().mean(0)");
     case Kind::Average:
       return member + " = 0.75 * " + member + " + 0.25 * " + a + ".detach().mean(0)";
-    case Kind::Shift: return "m1 = m0; m0 = " + a + ".detach().mean(0)";
-    case Kind::Fill: return "if (!filled.defined()) filled = " + a + ".detach().mean(0).mean()";
+    case Kind::Shift:
+      return "m1 = m0; m0 = " + a + ".detach().mean(0)";
+    case Kind::Fill:
+      return "if (!filled.defined()) filled = " + a + ".detach().mean(0).mean()";
     case Kind::ReadMember:
       return a + (v % 3 == 0   ? " + " + member + ".detach()"
                   : v % 3 == 1 ? " * " + member + ".detach()"
                                : " + (filled or 1)");
-    case Kind::Keep: return "log.push_back(" + a + ".detach())";
-    case Kind::IfPositive: return "if ((" + a + ".sum() > " + number + ").item<bool>())";
-    case Kind::IfEqual: return "if (equal(" + a + ", " + b + "))";
-    case Kind::Argmax: return b + " * " + a + "[:, " + a + ".sum(0).argmax().item<int64_t>()]";
-    case Kind::Item: return a + " * tanh(" + a + ".sum().item<double>())";
+    case Kind::Keep:
+      return "log.push_back(" + a + ".detach())";
+    case Kind::IfPositive:
+      return "if ((" + a + ".sum() > " + number + ").item<bool>())";
+    case Kind::IfEqual:
+      return "if (equal(" + a + ", " + b + "))";
+    case Kind::Argmax:
+      return b + " * " + a + "[:, " + a + ".sum(0).argmax().item<int64_t>()]";
+    case Kind::Item:
+      return a + " * tanh(" + a + ".sum().item<double>())";
     case Kind::Hook: {
       const char* const on[] = {"", "weight", "x"};
       const char* const removed[] = {"", ", removed at the end", ", removed at once", ""};
@@ -290,13 +313,17 @@ std::string text(const Step& step) {
                       v / 3 == 3 ? "shared factor" : number, removed[v / 3]);
     }
     case Kind::Learn:
-      return c10::str(v % 3 == 0 ? "" : v % 3 == 1 ? "zero_grad(); " : "zero_grad(false); ", a,
-                      ".square().mean().backward()", v % 4 == 3 ? "" : "; sgd.step()");
+      return c10::str(v % 3 == 0   ? ""
+                      : v % 3 == 1 ? "zero_grad(); "
+                                   : "zero_grad(false); ",
+                      a, ".square().mean().backward()", v % 4 == 3 ? "" : "; sgd.step()");
     case Kind::Penalty:
       return a + " + grad({" + a + ".matmul(weight).tanh().sum()}, {weight}, create_graph)[0]" +
              ".square().sum()";
-    case Kind::Throw: return "if ((" + a + ".sum() > 6).item<bool>()) throw \"too much\"";
-    case Kind::ThrowAt: return c10::str("if (call % 7 == ", v % 7, ") throw \"at this call\"");
+    case Kind::Throw:
+      return "if ((" + a + ".sum() > 6).item<bool>()) throw \"too much\"";
+    case Kind::ThrowAt:
+      return c10::str("if (call % 7 == ", v % 7, ") throw \"at this call\"");
   }
   return "";
 }
@@ -315,8 +342,10 @@ bool has_value(Kind kind) {
     case Kind::Hook:
     case Kind::Learn:
     case Kind::Throw:
-    case Kind::ThrowAt: return false;
-    default: return true;
+    case Kind::ThrowAt:
+      return false;
+    default:
+      return true;
   }
 }
 
@@ -356,23 +385,39 @@ void add_smaller(const std::vector<Step>& steps,
   }
 }
 
-constexpr int RandomLoop::*intervals[] = {
-    &RandomLoop::other_size_every, &RandomLoop::argument_grad_every, &RandomLoop::no_grad_every,
-    &RandomLoop::rate_every,       &RandomLoop::scale_every,         &RandomLoop::eval_every,
-    &RandomLoop::freeze_every,     &RandomLoop::replace_every,       &RandomLoop::member_every,
-    &RandomLoop::hold_every,       &RandomLoop::hook_every,          &RandomLoop::step_every,
-    &RandomLoop::chain};
-constexpr const char* interval_names[] = {
-    "another size",  "x requires grad",   "under no_grad",       "rate changes",
-    "scale changes", "train()/eval()",    "weight (un)frozen",   "bias replaced",
-    "m0 replaced",   "somebody holds m0", "hook factor changes", "sgd.step(); zero_grad()",
-    "members read with history, one backward"};
+constexpr int RandomLoop::*intervals[] = {&RandomLoop::other_size_every,
+                                          &RandomLoop::argument_grad_every,
+                                          &RandomLoop::no_grad_every,
+                                          &RandomLoop::rate_every,
+                                          &RandomLoop::scale_every,
+                                          &RandomLoop::eval_every,
+                                          &RandomLoop::freeze_every,
+                                          &RandomLoop::replace_every,
+                                          &RandomLoop::member_every,
+                                          &RandomLoop::hold_every,
+                                          &RandomLoop::hook_every,
+                                          &RandomLoop::step_every,
+                                          &RandomLoop::chain};
+constexpr const char* interval_names[] = {"another size",
+                                          "x requires grad",
+                                          "under no_grad",
+                                          "rate changes",
+                                          "scale changes",
+                                          "train()/eval()",
+                                          "weight (un)frozen",
+                                          "bias replaced",
+                                          "m0 replaced",
+                                          "somebody holds m0",
+                                          "hook factor changes",
+                                          "sgd.step(); zero_grad()",
+                                          "members read with history, one backward"};
 
 constexpr bool RandomLoop::*switches[] = {
     &RandomLoop::returns_number, &RandomLoop::are_slices,   &RandomLoop::is_argument_twice,
     &RandomLoop::has_backward,   &RandomLoop::has_momentum, &RandomLoop::keeps_results};
-constexpr const char* switch_names[] = {"returns a number", "slices as arguments", "y may be x",
-                                        "backward outside", "momentum", "results are kept"};
+constexpr const char* switch_names[] = {"returns a number", "slices as arguments",
+                                        "y may be x",       "backward outside",
+                                        "momentum",         "results are kept"};
 
 }  // namespace
 
@@ -400,7 +445,36 @@ bool RandomLoop::may_be_stale() const {
   return any_step(steps, [&](const Step& step) {
     if (step.kind == Kind::Changing || step.kind == Kind::ThrowAt) return true;
     return step.kind == Kind::Count && holder == Holder::Reference;
-  }) || (holder == Holder::Reference && member_every != 0 && hold_every != 0);
+  });
+}
+
+bool RandomLoop::replaces_held_tensors() const {
+  if (holder != Holder::Reference) return false;
+  // The optimizer holds the bias.
+  if (replace_every != 0) return true;
+  if (member_every == 0) return false;
+  // Programs for other kinds of call, with or without gradients, or for other outcomes hold what
+  // they use.
+  constexpr int RandomLoop::*of_kinds[] = {
+      &RandomLoop::other_size_every, &RandomLoop::argument_grad_every, &RandomLoop::no_grad_every,
+      &RandomLoop::rate_every,       &RandomLoop::eval_every,          &RandomLoop::freeze_every};
+  const bool has_kinds = std::any_of(std::begin(of_kinds), std::end(of_kinds),
+                                     [&](int RandomLoop::*every) { return this->*every != 0; });
+  return has_kinds || is_argument_twice || has_backward || hold_every != 0 || keeps_results ||
+         chain != 0 || any_step(steps, [](const Step& step) {
+           switch (step.kind) {
+             case Kind::IfPositive:
+             case Kind::IfEqual:
+             case Kind::Argmax:
+             case Kind::Throw:
+             case Kind::Learn:
+             case Kind::Fill:
+             case Kind::Shift:
+               return true;
+             default:
+               return false;
+           }
+         });
 }
 
 std::vector<RandomLoop> RandomLoop::smaller() const {

@@ -76,19 +76,19 @@ struct RandomLoop {
   bool is_argument_twice = false;  ///< sometimes both arguments are one tensor
   bool has_backward = false;       ///< of the results, outside
   bool has_momentum = false;
-  bool keeps_results = false;      ///< the results of a call live until those of the next one
-  int other_size_every = 0;        ///< another number of rows
-  int argument_grad_every = 0;     ///< the first argument requires grad
-  int no_grad_every = 0;           ///< the call is made under no_grad
-  int rate_every = 0;              ///< another `rate`
-  int scale_every = 0;             ///< `scale` is changed outside
-  int eval_every = 0;              ///< Dropout changes between train() and eval()
-  int freeze_every = 0;            ///< the weight changes requires_grad
-  int replace_every = 0;           ///< the bias is replaced
-  int member_every = 0;            ///< a member is replaced outside
-  int hold_every = 0;              ///< somebody holds what a member was
-  int hook_every = 0;              ///< what some hooks multiply with changes
-  int step_every = 0;              ///< optimizer step and zero_grad outside
+  bool keeps_results = false;   ///< the results of a call live until those of the next one
+  int other_size_every = 0;     ///< another number of rows
+  int argument_grad_every = 0;  ///< the first argument requires grad
+  int no_grad_every = 0;        ///< the call is made under no_grad
+  int rate_every = 0;           ///< another `rate`
+  int scale_every = 0;          ///< `scale` is changed outside
+  int eval_every = 0;           ///< Dropout changes between train() and eval()
+  int freeze_every = 0;         ///< the weight changes requires_grad
+  int replace_every = 0;        ///< the bias is replaced
+  int member_every = 0;         ///< a member is replaced outside
+  int hold_every = 0;           ///< somebody holds what a member was
+  int hook_every = 0;           ///< what some hooks multiply with changes
+  int step_every = 0;           ///< optimizer step and zero_grad outside
   /// Members are read with their history, and there is one backward for so many calls. Gradients
   /// are then summed in another order: they need not be equal to the bit.
   int chain = 0;
@@ -98,6 +98,9 @@ struct RandomLoop {
   /// Whether a program that runs from graphs may, as is documented, use old numbers for a while: it
   /// depends on numbers that no byte of the closure shows.
   bool may_be_stale() const;
+  /// Whether a tensor behind the reference is replaced outside while something else may hold it.
+  /// That is noticed when a program is observed again, or if Options::depends_on names it.
+  bool replaces_held_tensors() const;
   /// Programs with one thing less.
   std::vector<RandomLoop> smaller() const;
 };

@@ -8,23 +8,15 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "support/fuzzing.h"
+
 /// Random training loops with host state show the same eagerly, compiled, and compiled with every
 /// call observed. AHEAD_FUZZ_PROGRAMS of them from AHEAD_FUZZ_FIRST on, or AHEAD_FUZZ_SEED alone.
 namespace ahead::test {
 namespace {
 
-constexpr uint64_t default_programs = 150;
+constexpr uint64_t default_programs = 1500;
 constexpr uint64_t most_shown = 20;
-
-std::optional<uint64_t> environment(const char* name) {
-  const char* text = std::getenv(name);
-  if (text == nullptr || *text == '\0') return std::nullopt;
-  return std::strtoull(text, nullptr, 10);
-}
-
-class Quiet : public c10::WarningHandler {
-  void process(const c10::Warning&) override {}
-};
 
 std::string current_program;
 
@@ -54,12 +46,11 @@ RandomLoop shrunk(RandomLoop loop) {
 TEST(RandomLoops, LikeEager) {
   // One thread, so that sums are made in one order.
   at::set_num_threads(1);
-  Quiet quiet;
-  c10::WarningUtils::WarningHandlerGuard guard(&quiet);
+  const QuietWarnings quiet;
   for (int signal : {SIGSEGV, SIGABRT, SIGFPE, SIGBUS}) std::signal(signal, on_crash);
-  uint64_t first = environment("AHEAD_FUZZ_FIRST").value_or(0);
-  uint64_t count = environment("AHEAD_FUZZ_PROGRAMS").value_or(default_programs);
-  if (const auto seed = environment("AHEAD_FUZZ_SEED")) {
+  uint64_t first = number_from_environment("AHEAD_FUZZ_FIRST").value_or(0);
+  uint64_t count = number_from_environment("AHEAD_FUZZ_PROGRAMS").value_or(default_programs);
+  if (const auto seed = number_from_environment("AHEAD_FUZZ_SEED")) {
     first = *seed;
     count = 1;
   }
@@ -79,8 +70,10 @@ TEST(RandomLoops, LikeEager) {
     }
     const RandomLoop least = shrunk(loop);
     Outcome of_least;
-    ADD_FAILURE() << found << "\n" << (count == 1 ? loop.str() : "") << "in short: "
-                  << loop_difference(least, of_least) << "\n" << least.str();
+    ADD_FAILURE() << found << "\n"
+                  << (count == 1 ? loop.str() : "")
+                  << "in short: " << loop_difference(least, of_least) << "\n"
+                  << least.str();
   }
   std::cout << count << " programs, " << with_hits << " with hits; " << all.str() << "\n";
   for (int signal : {SIGSEGV, SIGABRT, SIGFPE, SIGBUS}) std::signal(signal, SIG_DFL);

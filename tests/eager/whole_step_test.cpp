@@ -256,5 +256,93 @@ TEST(WholeStep, NothingIsReturned) {
   expect_hits(outcome);
 }
 
+/// After an exception nothing is known of the call before: gradients are found out anew.
+TEST(WholeStep, GradientsAreZeroedBesideExceptions) {
+  for (const bool is_zeroed_first : {true, false}) {
+    const Outcome outcome = like_eager([&](auto& wrap, Log& log) {
+      const at::Tensor weight = leaf({4, 4}), bias = leaf({4});
+      torch::optim::SGD optimizer({weight, bias}, 0.05);
+      auto step = wrap([&](const at::Tensor& x, bool is_bad) {
+        if (is_zeroed_first) optimizer.zero_grad(/*set_to_none=*/false);
+        const at::Tensor loss = (x.matmul(weight) + bias).square().mean();
+        if (is_bad) throw std::runtime_error("a bad call");
+        if (!is_zeroed_first) optimizer.zero_grad(/*set_to_none=*/false);
+        loss.backward();
+        optimizer.step();
+      });
+      for (int call = 0; call < 16; ++call) {
+        const bool is_bad = call == 2 || call == 4;
+        try {
+          step(at::randn({3, 4}), is_bad);
+        } catch (const std::runtime_error& error) {
+          log("error", std::string(error.what()));
+        }
+        log("weight", weight);
+        log("bias", bias);
+      }
+    });
+    expect_some_hits(outcome);
+  }
+}
+
+TEST(WholeStep, GradientsOfFrozenParametersAreLetGo) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    const at::Tensor weight = leaf({4, 4}), bias = leaf({4});
+    torch::optim::SGD optimizer({weight, bias}, 0.05);
+    auto step = wrap([&](const at::Tensor& x) {
+      const at::Tensor loss = (x.matmul(weight) + bias).square().mean();
+      optimizer.zero_grad();
+      loss.backward();
+    });
+    for (int call = 0; call < 24; ++call) {
+      if (call % 6 == 5) weight.set_requires_grad(!weight.requires_grad());
+      step(at::randn({3, 4}));
+      log("weight", weight);
+      log("bias", bias);
+    }
+  });
+  expect_hits(outcome);
+}
+
+/// A program that was made while there were no gradients does nothing about them.
+TEST(WholeStep, BranchesWithoutGradients) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    const at::Tensor weight = leaf({4, 4});
+    torch::optim::SGD optimizer({weight}, 0.05);
+    auto step = wrap([&](const at::Tensor& x) {
+      const at::Tensor y = x.matmul(weight);
+      optimizer.zero_grad(/*set_to_none=*/false);
+      if ((x.sum() > 0).item<bool>()) y.square().mean().backward();
+      optimizer.step();
+      return y.detach();
+    });
+    for (int call = 0; call < 24; ++call) {
+      const bool is_learning = call > 4 && call % 5 == 0;
+      log("result", step((is_learning ? 1 : -1) * at::rand({3, 4})));
+      log("weight", weight);
+    }
+  });
+  expect_hits(outcome);
+}
+
+/// Gradients are no constants, though calls in a row find the same ones.
+TEST(WholeStep, StepsWithGradientsThatSeldomChange) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    const at::Tensor weight = leaf({4, 4});
+    torch::optim::SGD optimizer({weight}, 0.05);
+    auto step = wrap([&](const at::Tensor& x) {
+      optimizer.step();
+      return x.matmul(weight).tanh();
+    });
+    for (int call = 0; call < 24; ++call) {
+      const at::Tensor result = step(at::randn({3, 4}));
+      log("result", result);
+      log("weight", weight);
+      if (call % 5 == 0) result.sum().backward();
+    }
+  });
+  expect_hits(outcome);
+}
+
 }  // namespace
 }  // namespace ahead::test

@@ -1,25 +1,16 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <iostream>
-#include <optional>
 #include <random>
 
 #include "fuzz/campaign.h"
+#include "support/fuzzing.h"
 
 namespace ahead::fuzz {
 namespace {
 
-std::optional<uint64_t> environment(const char* name) {
-  const char* text = std::getenv(name);
-  if (text == nullptr || *text == '\0') return std::nullopt;
-  return std::strtoull(text, nullptr, 10);
-}
-
-class Quiet : public c10::WarningHandler {
-  void process(const c10::Warning&) override {}
-};
+using test::number_from_environment;
 
 class Fuzz : public testing::TestWithParam<uint64_t> {
  protected:
@@ -33,8 +24,7 @@ class Fuzz : public testing::TestWithParam<uint64_t> {
   static void run(Campaign campaign, uint64_t default_programs, double largest_unsupported_share);
 
  private:
-  Quiet quiet_;
-  c10::WarningUtils::WarningHandlerGuard guard_{&quiet_};
+  test::QuietWarnings quiet_;
 };
 
 using Clock = std::chrono::steady_clock;
@@ -54,15 +44,16 @@ void run_for(Campaign& campaign, std::chrono::seconds duration) {
 
 void Fuzz::run(Campaign campaign, uint64_t default_programs, double largest_unsupported_share) {
   const uint64_t part = GetParam(), parts = 2;
-  if (const auto seed = environment("AHEAD_FUZZ_SEED")) {
+  if (const auto seed = number_from_environment("AHEAD_FUZZ_SEED")) {
     if (*seed % parts != part) return;
     campaign.run(*seed);
     std::cout << campaign.smallest_refused(*seed);
-  } else if (const auto seconds = environment("AHEAD_FUZZ_SECONDS")) {
+  } else if (const auto seconds = number_from_environment("AHEAD_FUZZ_SECONDS")) {
     run_for(campaign, std::chrono::seconds(*seconds / parts));
   } else {
-    const uint64_t first = environment("AHEAD_FUZZ_FIRST").value_or(0);
-    const uint64_t count = environment("AHEAD_FUZZ_PROGRAMS").value_or(default_programs);
+    const uint64_t first = number_from_environment("AHEAD_FUZZ_FIRST").value_or(0);
+    const uint64_t count =
+        number_from_environment("AHEAD_FUZZ_PROGRAMS").value_or(default_programs);
     for (uint64_t seed = first; seed < first + count; ++seed) {
       if (seed % parts == part) campaign.run(seed);
     }
