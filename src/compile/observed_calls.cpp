@@ -463,6 +463,7 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
                                        options_.depends_on ? options_.depends_on.value() : nullptr,
                                        made.plan, arguments, made.with_offsets));
   entry->prototype = prototype();
+  if (split != nullptr) split->use(made);
   entry->programs = std::move(made.programs);
   entry->split = std::move(split);
   entry->reads_values = reads;

@@ -45,8 +45,9 @@ class SplitProgram::Run {
     }
     for (const Piece& piece : program_.pieces_) {
       for (size_t hook : piece.part.hooks) {
-        const VariableId id = step(hook).ins[0];
-        if (!is_made_by_a_part(id) && !at(id).defined()) return false;
+        for (VariableId id : step(hook).ins) {
+          if (!is_made_by_a_part(id) && !at(id).defined()) return false;
+        }
       }
     }
     return true;
@@ -90,14 +91,18 @@ class SplitProgram::Run {
     const std::shared_ptr<const runtime::CallPlan>& plan = runner.compiled.plan;
     std::vector<at::Tensor> made =
         plan != nullptr ? runtime::call(plan, inputs) : runner.one_by_one(inputs);
-    for (size_t i = 0; i < made.size(); ++i) at(part.outs[i]) = std::move(made[i]);
+    for (size_t i = 0; i < made.size(); ++i) {
+      if (part.outs[i] != observe::no_variable) at(part.outs[i]) = std::move(made[i]);
+    }
   }
 
   void run(const Step& hook, size_t index) {
     const at::Tensor& tensor = at(hook.ins[0]);
     if (hook.kind == Step::Kind::AddHook) {
+      std::vector<at::Tensor> captured;
+      for (VariableId id : hook.hook->variables()) captured.push_back(at(id));
       positions_[index] = at::impl::GetVariableHooks()->_register_hook(
-          tensor, for_gradients(hook.hook->function()));
+          tensor, for_gradients(hook.hook->function(captured)));
     } else if (hook.kind == Step::Kind::RemoveHook) {
       tensor.remove_hook(positions_.at(hook.number));
     } else {
@@ -113,7 +118,21 @@ class SplitProgram::Run {
 
 SplitProgram::SplitProgram(std::shared_ptr<const observe::Tape> tape)
     : tape_(std::move(tape)), whole_(observe::whole(*tape_)) {
-  for (Part& part : observe::split(*tape_)) pieces_.emplace_back(std::move(part));
+  std::vector<Part> parts = observe::split(*tape_);
+  is_divided_ = observe::is_divided(parts);
+  // One program for all of it is that of the whole recording.
+  if (!is_divided_) {
+    parts.resize(1);
+    parts.push_back(whole_);
+  }
+  for (Part& part : parts) pieces_.emplace_back(std::move(part));
+}
+
+void SplitProgram::use(const Compilation& whole) {
+  if (is_divided_) return;
+  auto runner = std::make_shared<Runner>();
+  runner->compiled = whole;
+  pieces_.back().runner.store(runner);
 }
 
 std::vector<at::Tensor> SplitProgram::run(const std::vector<at::Tensor>& arguments,

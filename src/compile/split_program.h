@@ -19,7 +19,9 @@ class SplitProgram {
   explicit SplitProgram(std::shared_ptr<const observe::Tape> tape);
 
   /// Whether it is more than one program.
-  bool is_divided() const { return pieces_.size() > 2; }
+  bool is_divided() const { return is_divided_; }
+  /// If it is not: the program of the whole recording.
+  void use(const Compilation& whole);
 
   using Compile =
       std::function<Compilation(const aot::FlatFunction&, const std::vector<at::Tensor>&)>;
@@ -49,6 +51,7 @@ class SplitProgram {
 
   const std::shared_ptr<const observe::Tape> tape_;
   const observe::Part whole_;
+  bool is_divided_ = false;
   std::deque<Piece> pieces_;
 };
 

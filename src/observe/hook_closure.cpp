@@ -3,12 +3,14 @@
 #ifdef __GLIBCXX__
 #include <malloc.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdlib>
 #endif
+#include <algorithm>
 #include <cstring>
 #include <string_view>
+
+#include "ahead/errors.h"
 
 namespace ahead::observe {
 namespace {
@@ -62,6 +64,25 @@ Function copy_of(const Function& hook) {
   return hook;
 }
 
+/// Calls visit(offset, pointer) for each pointer that a closure may have as an owner. A closure
+/// that lies in the std::function itself owns nothing.
+template <class Visit>
+void for_each_pointer(const Function& hook, Visit&& visit) {
+  const auto* closure = static_cast<const char*>(closure_on_heap(layout_of(hook)));
+  if (closure == nullptr) return;
+  const size_t size = malloc_usable_size(const_cast<char*>(closure));
+  for (size_t offset = 0; offset + sizeof(void*) <= size; offset += sizeof(void*)) {
+    void* pointer = nullptr;
+    std::memcpy(&pointer, closure + offset, sizeof pointer);
+    visit(offset, pointer);
+  }
+}
+
+at::Tensor& handle_at(const Function& hook, size_t offset) {
+  auto* closure = static_cast<char*>(closure_on_heap(layout_of(hook)));
+  return *reinterpret_cast<at::Tensor*>(closure + offset);
+}
+
 bool is_same_closure(const Function& a, const Function& b) {
   const Layout x = layout_of(a), y = layout_of(b);
   return x.manage == y.manage && x.invoke == y.invoke && bytes_of(x) == bytes_of(y);
@@ -73,6 +94,13 @@ Function copy_of(const Function& hook) {
   return hook;
 }
 
+template <class Visit>
+void for_each_pointer(const Function&, Visit&&) {}
+
+at::Tensor& handle_at(const Function&, size_t) {
+  throw InternalError("observe", "nothing is known of closures here.");
+}
+
 bool is_same_closure(const Function&, const Function&) {
   return false;
 }
@@ -81,7 +109,48 @@ bool is_same_closure(const Function&, const Function&) {
 
 }  // namespace
 
-HookClosure::HookClosure(const Function& hook) : function_(copy_of(hook)) {}
+HookClosure::HookClosure(const Function& hook,
+                         const std::function<int32_t(const void*)>& variable_of) {
+  struct Found {
+    c10::TensorImpl* tensor;
+    size_t owners_before;
+    std::vector<Handle> handles;
+  };
+  std::vector<Found> found;
+  for_each_pointer(hook, [&](size_t offset, void* pointer) {
+    const int32_t variable = variable_of(pointer);
+    if (variable < 0) return;
+    auto* tensor = static_cast<c10::TensorImpl*>(pointer);
+    const auto known = std::find_if(found.begin(), found.end(),
+                                    [&](const Found& each) { return each.tensor == tensor; });
+    Found& each =
+        known != found.end()
+            ? *known
+            : found.emplace_back(Found{tensor, c10::raw::intrusive_ptr::use_count(tensor), {}});
+    each.handles.push_back({offset, variable});
+  });
+  function_ = copy_of(hook);
+  // A pointer that owns the tensor: a copy of the closure is one owner more.
+  for (const Found& each : found) {
+    const size_t owners = c10::raw::intrusive_ptr::use_count(each.tensor);
+    if (owners != each.owners_before + each.handles.size()) continue;
+    handles_.insert(handles_.end(), each.handles.begin(), each.handles.end());
+  }
+  for (const Handle& handle : handles_) handle_at(function_, handle.offset) = at::Tensor();
+}
+
+std::vector<int32_t> HookClosure::variables() const {
+  std::vector<int32_t> variables;
+  for (const Handle& handle : handles_) variables.push_back(handle.variable);
+  return variables;
+}
+
+Function HookClosure::function(const std::vector<at::Tensor>& variables) const {
+  Function hook = function_;
+  for (size_t i = 0; i < handles_.size(); ++i)
+    handle_at(hook, handles_[i].offset) = variables.at(i);
+  return hook;
+}
 
 bool HookClosure::is_same(const HookClosure& other) const {
   return this == &other || is_same_closure(function_, other.function_);

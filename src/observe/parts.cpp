@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "ahead/errors.h"
 
@@ -41,7 +42,7 @@ class Splitter {
 
   std::vector<Part> run() {
     find_parts();
-    if (parts_.size() > 2) check_divisible();
+    if (is_divided(parts_)) check_divisible();
     for (size_t i = 0; i < parts_.size(); ++i) find_made(i);
     for (size_t i = 0; i < parts_.size(); ++i) connect(i);
     for (VariableId id : whole_.outs) need(id, parts_.size());
@@ -65,13 +66,21 @@ class Splitter {
     return hook.kind == Step::Kind::RemoveHook ? tape_.steps[hook.number].number : hook.number;
   }
 
+  /// Whether it is a hook that needs what the call computes, and so cannot come before that.
+  bool captures(const Step& hook) const {
+    const Step& added = hook.kind == Step::Kind::RemoveHook ? tape_.steps[hook.number] : hook;
+    return added.ins.size() > 1;
+  }
+
   /// Hooks by the step that they follow, as the number of the next one; 0: they come first.
   void find_hooks() {
     for (size_t i = 0; i < tape_.steps.size(); ++i) {
       const Step& hook = tape_.steps[i];
       if (!hook.is_hook() || is_lost(hook)) continue;
-      const bool is_new_leaf = place_of(hook) == 0 && !is_from_outside(hook.ins[0]);
-      hooks_[is_new_leaf ? i : place_of(hook)].push_back(i);
+      const size_t place = place_of(hook);
+      if (place != 0) makers_.insert(place);
+      const bool is_new_leaf = place == 0 && !is_from_outside(hook.ins[0]);
+      hooks_[is_new_leaf || captures(hook) ? i : place].push_back(i);
     }
   }
 
@@ -94,11 +103,12 @@ class Splitter {
       has_work = false;
     };
     for_each_step(tape_, 0, tape_.steps.size(), [&](size_t i, const Step& step, size_t next) {
-      const std::vector<size_t> hooks = hooks_behind(i, next);
-      if (!hooks.empty() && !step.is_hook()) close(i, false);
+      const auto made = makers_.upper_bound(i);
+      const bool is_maker = made != makers_.end() && *made <= next && !step.is_hook();
+      if (is_maker) close(i, false);
       has_work |= !step.is_hook();
-      if (hooks.empty()) return;
-      close(next, true);
+      const std::vector<size_t> hooks = hooks_behind(i, next);
+      if (is_maker || !hooks.empty()) close(next, is_maker);
       parts_.back().hooks.insert(parts_.back().hooks.end(), hooks.begin(), hooks.end());
     });
     close(tape_.steps.size(), false);
@@ -156,7 +166,9 @@ class Splitter {
     for (size_t i : whole_.captured) {
       if (is_used[static_cast<size_t>(tape_.captured[i].id)]) part.captured.push_back(i);
     }
-    for (size_t hook : part.hooks) need_for_hook(tape_.steps[hook].ins[0]);
+    for (size_t hook : part.hooks) {
+      for (const VariableId id : tape_.steps[hook].ins) need_for_hook(id);
+    }
   }
 
   void need_for_hook(VariableId id) {
@@ -168,6 +180,7 @@ class Splitter {
   const Part whole_;
   std::vector<int32_t> made_in_;  ///< the part that makes a variable; -1: it is from outside
   std::map<size_t, std::vector<size_t>> hooks_;
+  std::set<size_t> makers_;  ///< the steps that gave tensors with hooks their history, plus one
   std::vector<Part> parts_;
 };
 
@@ -192,6 +205,11 @@ Part whole(const Tape& tape) {
 bool has_hooks(const Tape& tape) {
   return std::any_of(tape.steps.begin(), tape.steps.end(),
                      [](const Step& step) { return step.is_hook(); });
+}
+
+bool is_divided(const std::vector<Part>& parts) {
+  if (parts.size() == 1) return false;
+  return parts.size() > 2 || parts.back().is_one_by_one || !parts.back().hooks.empty();
 }
 
 std::vector<Part> split(const Tape& tape) {

@@ -32,4 +32,7 @@ bool has_hooks(const Tape& tape);
 /// cannot be divided there.
 std::vector<Part> split(const Tape& tape);
 
+/// Whether these parts are more than hooks and then the whole recording.
+bool is_divided(const std::vector<Part>& parts);
+
 }  // namespace ahead::observe

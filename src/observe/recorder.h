@@ -46,7 +46,7 @@ class Recorder {
   void leave_checkpoint(const std::vector<at::Tensor>& results);
 
   /// Hooks come and go without an operator: these were just registered, and taken back.
-  void add_hook(const at::Tensor& tensor, std::shared_ptr<const HookClosure> hook,
+  void add_hook(const at::Tensor& tensor, const std::shared_ptr<const HookClosure::Function>& hook,
                 unsigned position);
   void remove_hook(const at::Tensor& tensor, unsigned position);
   void retain_grad(const at::Tensor& tensor);
@@ -116,6 +116,8 @@ class Recorder {
   void read_value(size_t index, const c10::IValue& value);
   size_t add_hook_step(Step::Kind kind, const at::Tensor& tensor);
   size_t first_step_after(const torch::autograd::Node& node) const;
+  int32_t own_variable(const void* tensor) const;
+  void count_hooks(OwnerCount& count) const;
   bool leaves_history() const;
   void check_retained();
 
@@ -158,6 +160,7 @@ class Recorder {
   struct Hook {
     size_t step;
     unsigned position;
+    std::weak_ptr<const HookClosure::Function> registered;
   };
   std::vector<Hook> hooks_;
   std::vector<EntryState> entry_states_;

@@ -100,6 +100,7 @@ void Recorder::find_stored(const std::vector<at::Tensor>& results, size_t handle
     if (const NodePtr node = before_->nodes[i].lock()) count.add_node(node);
   }
   for (const at::Tensor& result : results) count.add_result(result, handles_of_result);
+  count_hooks(count);
   std::vector<bool> is_outside(variables_.size());
   for (const CapturedTensor& captured : tape_->captured)
     is_outside[static_cast<size_t>(captured.id)] = true;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "observe/recorder.h"
+#include "observe/stored.h"
 
 /// Hooks that user code registers, and gradients that it lets tensors keep.
 namespace ahead::observe {
@@ -26,12 +27,35 @@ size_t Recorder::first_step_after(const torch::autograd::Node& node) const {
   return static_cast<size_t>(after - tape_->steps.begin());
 }
 
-void Recorder::add_hook(const at::Tensor& tensor, std::shared_ptr<const HookClosure> hook,
+/// The variable that a tensor is, if it is an argument or the call made it.
+int32_t Recorder::own_variable(const void* tensor) const {
+  const auto known = ids_.find(static_cast<const c10::TensorImpl*>(tensor));
+  if (known == ids_.end() || is_captured(known->second)) return no_variable;
+  const WeakTensor& weak = variables_[static_cast<size_t>(known->second)].tensor;
+  return weak.use_count() == 0 ? no_variable : known->second;
+}
+
+void Recorder::add_hook(const at::Tensor& tensor,
+                        const std::shared_ptr<const HookClosure::Function>& hook,
                         unsigned position) {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
+  auto closure = std::make_shared<const HookClosure>(
+      *hook, [&](const void* captured) { return own_variable(captured); });
+  for (const VariableId id : closure->variables()) leave_scopes(id);
   const size_t index = add_hook_step(Step::Kind::AddHook, tensor);
-  tape_->steps[index].hook = std::move(hook);
-  hooks_.push_back({index, position});
+  Step& step = tape_->steps[index];
+  for (const VariableId id : closure->variables()) step.ins.push_back(id);
+  step.hook = std::move(closure);
+  hooks_.push_back({index, position, hook});
+}
+
+/// What the hooks that are still registered have captured is not stored anywhere else.
+void Recorder::count_hooks(OwnerCount& count) const {
+  for (const Hook& hook : hooks_) {
+    if (hook.registered.expired()) continue;
+    for (const VariableId id : tape_->steps[hook.step].hook->variables())
+      count.add_handle(variables_[static_cast<size_t>(id)].tensor);
+  }
 }
 
 void Recorder::remove_hook(const at::Tensor& tensor, unsigned position) {
@@ -39,7 +63,7 @@ void Recorder::remove_hook(const at::Tensor& tensor, unsigned position) {
   const size_t index = add_hook_step(Step::Kind::RemoveHook, tensor);
   Step& step = tape_->steps[index];
   const auto is_removed = [&](const Hook& hook) {
-    return hook.position == position && tape_->steps[hook.step].ins == step.ins;
+    return hook.position == position && tape_->steps[hook.step].ins[0] == step.ins[0];
   };
   const auto known = std::find_if(hooks_.rbegin(), hooks_.rend(), is_removed);
   if (known == hooks_.rend())

@@ -25,6 +25,8 @@ class OwnerCount {
 
   /// A tensor that belongs to the caller so many times.
   void add_result(const at::Tensor& tensor, size_t handles);
+  /// A tensor that is captured by a hook.
+  void add_handle(const WeakTensor& tensor) { ++owners_[tensor._unsafe_get_target()]; }
   /// A node that saved tensors.
   void add_node(const NodePtr& node) { count_saved({node}); }
   /// A tensor whose `.grad` and base belong to it.

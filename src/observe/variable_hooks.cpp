@@ -9,19 +9,20 @@ namespace {
 
 using at::TensorBase;
 using at::impl::VariableHooksInterface;
+using Hook = HookClosure::Function;
 
 /// Hands everything on to LibTorch's own.
 class VariableHooks final : public VariableHooksInterface {
  public:
   explicit VariableHooks(VariableHooksInterface& behind) : behind_(behind) {}
 
-  unsigned _register_hook(const TensorBase& tensor,
-                          std::function<TensorBase(const TensorBase&)> hook) const override {
+  unsigned _register_hook(const TensorBase& tensor, Hook hook) const override {
     Recorder* recorder = Recorder::current();
     if (recorder == nullptr) return behind_._register_hook(tensor, std::move(hook));
-    auto closure = std::make_shared<const HookClosure>(hook);
-    const unsigned position = behind_._register_hook(tensor, std::move(hook));
-    recorder->add_hook(at::Tensor(tensor), std::move(closure), position);
+    auto registered = std::make_shared<const Hook>(std::move(hook));
+    const unsigned position = behind_._register_hook(
+        tensor, [registered](const TensorBase& gradient) { return (*registered)(gradient); });
+    recorder->add_hook(at::Tensor(tensor), registered, position);
     return position;
   }
   void remove_hook(const TensorBase& tensor, unsigned position) const override {

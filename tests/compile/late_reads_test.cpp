@@ -106,7 +106,7 @@ TEST(LateReads, HooksReadWhatEagersDo) {
   auto compiled = compile(function, {.confirm = 0});
   for (int call = 0; call < 5; ++call)
     EXPECT_TRUE(at::equal(gradient(compiled), gradient(function))) << call;
-  expect_runs_eagerly(compiled, 3);
+  expect_hits(compiled);
 }
 
 TEST(LateReads, ViewsOfOverwrittenArgumentsInTheMiddleOfTheirMemory) {
@@ -136,10 +136,10 @@ TEST(LateReads, ViewsOfOverwrittenArgumentsInTheMiddleOfTheirMemory) {
       EXPECT_TRUE(at::equal(gradient(compiled), gradient(function))) << call;
     expect_hits(compiled);
   }
-  auto eager = compile(hooked, {.confirm = 0});
+  auto hooks = compile(hooked, {.confirm = 0});
   for (int call = 0; call < 5; ++call)
-    EXPECT_TRUE(at::equal(gradient(eager), gradient(hooked))) << call;
-  expect_runs_eagerly(eager, 3);
+    EXPECT_TRUE(at::equal(gradient(hooks), gradient(hooked))) << call;
+  expect_hits(hooks);
 }
 
 }  // namespace

@@ -192,20 +192,62 @@ TEST(Hooks, ThatCaptureALot) {
   expect_hits(outcome);
 }
 
-/// What the hook needs of the forward is another tensor in each call.
+/// What the hook needs of the forward is another tensor in each call: a mask, the input, a result.
 TEST(Hooks, ThatCaptureWhatTheCallComputed) {
   const Outcome outcome = like_eager([](auto& wrap, Log& log) {
-    const at::Tensor weight = leaf({3});
+    const at::Tensor weight = leaf({3}), offset = at::rand({3});
+    double strength = 1;
     auto masked = wrap([&](const at::Tensor& x) {
-      const at::Tensor hidden = x * weight, mask = (x > 0).to(at::kFloat);
-      hidden.register_hook([mask](const at::Tensor& gradient) { return gradient * mask; });
-      return hidden.exp().sum();
+      const at::Tensor hidden = x * weight, late = hidden.cos();
+      const at::Tensor mask = (x > 0).to(at::kFloat);
+      hidden.register_hook([mask, x, offset, &strength](const at::Tensor& gradient) {
+        return gradient * mask * strength + x + offset;
+      });
+      return (hidden.exp() + late).sum();
     });
     std::vector<at::Tensor> losses;
-    for (int call = 0; call < 20; ++call) {
+    for (int call = 0; call < 24; ++call) {
       losses.push_back(masked(at::randn({2, 3})));
       if (call % 2 == 1) (losses[static_cast<size_t>(call) - 1] + losses.back()).backward();
+      log.close("weight", weight);
+      strength *= 0.9;
+    }
+  });
+  expect_hits(outcome);
+}
+
+/// A hook on an argument that needs what is computed later.
+TEST(Hooks, OnAnArgumentThatCaptureAResult) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    auto layer = wrap([&](const at::Tensor& x) {
+      at::Tensor result = x.exp();
+      x.register_hook([scale = result.detach()](const at::Tensor& g) { return g / scale; });
+      return result;
+    });
+    for (int call = 0; call < 20; ++call) {
+      const at::Tensor start = leaf({3});
+      layer(call % 2 == 0 ? start : start * 2).pow(2).sum().backward();
+      log("start", start);
+    }
+  });
+  expect_hits(outcome);
+}
+
+/// The mask is kept by a member, too.
+TEST(Hooks, ThatCaptureWhatIsStored) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    const at::Tensor weight = leaf({3});
+    at::Tensor mask;
+    auto masked = wrap([&](const at::Tensor& x) {
+      const at::Tensor hidden = x * weight;
+      mask = (x > 0).to(at::kFloat);
+      hidden.register_hook([mask = mask](const at::Tensor& gradient) { return gradient * mask; });
+      return hidden.exp().sum();
+    });
+    for (int call = 0; call < 24; ++call) {
+      masked(at::randn({2, 3})).backward();
       log("weight", weight);
+      log("mask", mask);
     }
   });
   expect_settled(outcome);
