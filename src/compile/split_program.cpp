@@ -53,6 +53,11 @@ class SplitProgram::Run {
     return true;
   }
 
+  /// Removes the hooks again, where the call did not take place.
+  void take_back() {
+    for (const auto& [index, position] : positions_) at(step(index).ins[0]).remove_hook(position);
+  }
+
   std::vector<at::Tensor> run() {
     std::vector<at::Tensor> inputs;
     std::shared_ptr<const Runner> runner;
@@ -105,6 +110,7 @@ class SplitProgram::Run {
           tensor, for_gradients(hook.hook->function(captured)));
     } else if (hook.kind == Step::Kind::RemoveHook) {
       tensor.remove_hook(positions_.at(hook.number));
+      positions_.erase(hook.number);
     } else {
       tensor.retain_grad();
     }
@@ -138,7 +144,13 @@ void SplitProgram::use(const Compilation& whole) {
 std::vector<at::Tensor> SplitProgram::run(const std::vector<at::Tensor>& arguments,
                                           const Compile& compile) {
   Run run(*this, compile);
-  return run.begin(arguments) ? run.run() : std::vector<at::Tensor>();
+  if (!run.begin(arguments)) return {};
+  try {
+    return run.run();
+  } catch (...) {
+    run.take_back();
+    throw;
+  }
 }
 
 std::shared_ptr<const SplitProgram::Runner> SplitProgram::runner_of(

@@ -43,6 +43,7 @@ class Splitter {
   std::vector<Part> run() {
     find_parts();
     if (is_divided(parts_)) check_divisible();
+    check_first_hooks();
     for (size_t i = 0; i < parts_.size(); ++i) find_made(i);
     for (size_t i = 0; i < parts_.size(); ++i) connect(i);
     for (VariableId id : whole_.outs) need(id, parts_.size());
@@ -127,6 +128,19 @@ class Splitter {
         refuse("and reads a value of a tensor after that");
     };
     for_each_step(tape_, 0, tape_.steps.size(), check);
+  }
+
+  /// A value that is another one ends a call that has not begun, but for its first hooks. All
+  /// others can be removed.
+  void check_first_hooks() const {
+    const auto is = [](Step::Kind kind) {
+      return [kind](const Step& step) { return step.kind == kind; };
+    };
+    if (std::none_of(tape_.steps.begin(), tape_.steps.end(), is(Step::Kind::Read))) return;
+    for (size_t hook : parts_[0].hooks) {
+      if (is(Step::Kind::RetainGrad)(tape_.steps[hook]))
+        refuse("which lets an argument keep its gradient, and reads values");
+    }
   }
 
   void find_made(size_t part) {
