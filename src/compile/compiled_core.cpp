@@ -83,6 +83,18 @@ void CompiledCore::State::learn_handles(const observe::Tape& tape,
   for (const auto& candidate : candidates) candidate->tapes.clear();
 }
 
+bool CompiledCore::State::learn_leaves(const observe::Tape& tape) {
+  const size_t before = leaves.size();
+  for (const observe::CapturedTensor& captured : tape.captured) {
+    if (!captured.look.requires_grad || captured.grad_of != nullptr || captured.is_state) continue;
+    const bool is_known = std::any_of(leaves.begin(), leaves.end(), [&](const auto& leaf) {
+      return leaf._unsafe_get_target() == captured.tensor._unsafe_get_target();
+    });
+    if (!is_known) leaves.push_back(captured.tensor);
+  }
+  return leaves.size() != before;
+}
+
 CompiledCore::CompiledCore(Options options)
     : options_(std::move(options)),
       compilers_(with_checks(compilers_for(options_), options_)),
@@ -153,6 +165,7 @@ void CompiledCore::reset() {
   state_->candidates.clear();
   state_->last_tape.reset();
   state_->handles.clear();
+  state_->leaves.clear();
   state_->contradictions = state_->observed_in_a_row = 0;
   ++state_->generation;
 }

@@ -42,6 +42,10 @@ struct CompiledCore::State {
   observe::HostSnapshot last_host;  ///< after the last observed call
   /// What the function does depends on which of its tensors have a gradient: programs are guarded.
   std::atomic<bool> depends_on_grads{false};
+  /// Leaves that calls have used.
+  std::vector<observe::WeakTensor> leaves;
+  /// Takes up those of a recording. True: there was a new one.
+  bool learn_leaves(const observe::Tape& tape);
   /// Handles of the callable's own that calls assign to.
   std::vector<observe::KnownHandle> handles;
   /// Takes up those of a recording. What was found out without them does not count any more.
@@ -84,7 +88,8 @@ struct CompiledCore::State {
 
 struct Observation::State {
   State(const Situation& now, std::shared_ptr<const observe::Tape> call_before,
-        const std::vector<observe::KnownHandle>& handles, std::atomic<uint64_t>& stored);
+        const std::vector<observe::KnownHandle>& handles,
+        const std::vector<observe::WeakTensor>& leaves, std::atomic<uint64_t>& stored);
   /// A call that threw may have stored something before.
   ~State() {
     if (!is_finished) stores.fetch_add(1);

@@ -81,6 +81,10 @@ bool Entry::fits(const Situation& now, const compiling::ModuleWatch& watch,
     if (tensor.defined() && (observe::peek_grad(tensor) != nullptr) != grad.is_defined)
       return false;
   }
+  for (const Hooks& hooked : hooks) {
+    const at::Tensor tensor = observe::lock(hooked.tensor);
+    if (tensor.defined() && observe::count_hooks(tensor) != hooked.count) return false;
+  }
   if (!has_state) return kind.fits(now, watch, depends_on, now.inputs.leaves);
   const auto all = arguments(now);
   return all && kind.fits(now, watch, depends_on, *all);

@@ -91,6 +91,12 @@ struct Entry {
     bool is_defined;
   };
   std::vector<Grad> grads;
+  /// Tensors that must have so many hooks: the function calls them itself.
+  struct Hooks {
+    observe::WeakTensor tensor;
+    size_t count;
+  };
+  std::vector<Hooks> hooks;
 
   /// What the function does in such calls, and the bytes of its object after it did so last.
   /// Replaced as a whole when it is observed again.

@@ -144,6 +144,7 @@ Observation::~Observation() = default;
 
 Observation::State::State(const Situation& situation, std::shared_ptr<const Tape> call_before,
                           const std::vector<observe::KnownHandle>& handles,
+                          const std::vector<observe::WeakTensor>& leaves,
                           std::atomic<uint64_t>& stored)
     : inputs(situation.inputs),
       host(*situation.host),
@@ -152,7 +153,7 @@ Observation::State::State(const Situation& situation, std::shared_ptr<const Tape
       before(std::move(call_before)),
       stores(stored),
       recorder(std::make_shared<observe::Recorder>(
-          inputs.leaves, before, observe::HandleWatch(host, host_before, handles))) {}
+          inputs.leaves, before, observe::HandleWatch(host, host_before, handles), leaves)) {}
 
 namespace {
 
@@ -331,8 +332,8 @@ std::unique_ptr<Observation> ObservedCall::observe(const Situation& now,
   auto observation = std::make_unique<Observation>();
   // Gone, should the call throw: it may have stored something.
   std::shared_ptr<const Tape> before = std::move(state_.last_tape);
-  observation->state =
-      std::make_unique<Observation::State>(now, std::move(before), state_.handles, state_.stores);
+  observation->state = std::make_unique<Observation::State>(now, std::move(before), state_.handles,
+                                                            state_.leaves, state_.stores);
   observation->state->entries = std::move(entries);
   observation->state->generation = state_.generation;
   observation->state->candidate = candidate_for(now);
@@ -483,6 +484,13 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
     if (state_.depends_on_grads && captured.grad_of == nullptr)
       entry->grads.push_back({captured.tensor, captured.had_grad});
   }
+  for (const observe::CapturedTensor& captured : tape->captured) {
+    if (tape->differentiates && captured.look.requires_grad)
+      entry->hooks.push_back({captured.tensor, captured.num_hooks});
+  }
+  for (const observe::OtherLeaf& leaf : tape->other_leaves) {
+    if (state_.depends_on_grads) entry->grads.push_back({leaf.tensor, leaf.had_grad});
+  }
   entry->count_owners(*tape, holders);
   return entry;
 }
@@ -516,6 +524,9 @@ void ObservedCall::finish(Observation::State& observation, const CompiledCore::E
         "arguments: the function assigns to them, which are passed by reference. Write "
         "into a tensor with copy_, or return the new value.";
   if (touches_grads(*tape)) guard_by_grads();
+  // Programs are guarded by the gradients of those leaves only that were known.
+  if (state_.learn_leaves(*tape) && state_.depends_on_grads)
+    state_.entries.store(std::make_shared<const CompiledCore::State::Entries>());
   const bool changed_itself = !observation.host_before.changed_by_storing(host, *tape);
   for (const std::shared_ptr<Entry>& entry : observation.entries) {
     if (!difference(*entry->seen.load()->tape, *tape)) {

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace ahead::observe {
@@ -38,6 +39,14 @@ torch::autograd::Node* peek_history(const at::Tensor& tensor) {
 c10::TensorImpl* peek_grad(const at::Tensor& tensor) {
   const auto* meta = peek_meta(tensor);
   return meta == nullptr || !meta->grad_.defined() ? nullptr : meta->grad_.unsafeGetTensorImpl();
+}
+
+size_t count_hooks(const at::Tensor& tensor) {
+  const auto* meta = peek_meta(tensor);
+  if (meta == nullptr || meta->cpp_hooks_list_ == nullptr) return 0;
+  const auto& hooks = *meta->cpp_hooks_list_;
+  return static_cast<size_t>(
+      std::count_if(hooks.begin(), hooks.end(), [](const auto& hook) { return hook != nullptr; }));
 }
 
 at::Tensor lock(const WeakTensor& tensor) {

@@ -65,6 +65,8 @@ torch::autograd::AutogradMeta* peek_meta(const at::Tensor& tensor);
 torch::autograd::Node* peek_history(const at::Tensor& tensor);
 /// The gradient of a tensor, as it is; null if it has none.
 c10::TensorImpl* peek_grad(const at::Tensor& tensor);
+/// How many hooks of the user's a tensor has.
+size_t count_hooks(const at::Tensor& tensor);
 at::Tensor lock(const WeakTensor& tensor);
 /// A tensor that looks like another and has no memory.
 at::Tensor shell_of(const at::Tensor& tensor);

@@ -38,9 +38,10 @@ Recorder* Recorder::current() {
 }
 
 Recorder::Recorder(const std::vector<at::Tensor>& inputs, std::shared_ptr<const Tape> before,
-                   HandleWatch handles)
+                   HandleWatch handles, const std::vector<WeakTensor>& leaves)
     : before_(std::move(before)),
       handles_(std::move(handles)),
+      leaves_(leaves),
       first_sequence_(at::sequence_number::peek()),
       outer_node_(torch::autograd::get_current_node()) {
   tape_->num_inputs = static_cast<int32_t>(inputs.size());
@@ -67,6 +68,10 @@ Recorder::Recorder(const std::vector<at::Tensor>& inputs, std::shared_ptr<const 
         used_before_[tensor.storage().unsafeGetStorageImpl()].push_back(captured.tensor);
       if (tensor.defined()) note_first_grad(tensor);
     }
+  }
+  for (const WeakTensor& known : leaves_) {
+    const at::Tensor leaf = lock(known);
+    if (leaf.defined()) note_first_grad(leaf);
   }
   generator_.emplace(generator_position());
 }

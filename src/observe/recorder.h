@@ -27,7 +27,7 @@ class Recorder {
  public:
   /// `before` is the recording of the call before, if there was one; `handles` are the callable's.
   Recorder(const std::vector<at::Tensor>& inputs, std::shared_ptr<const Tape> before,
-           HandleWatch handles);
+           HandleWatch handles, const std::vector<WeakTensor>& leaves);
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
@@ -83,6 +83,7 @@ class Recorder {
   void note_entry(const at::Tensor& tensor, const WeakTensor& grad,
                   const at::Tensor& shell_of_grad = {});
   void note_first_grad(const at::Tensor& leaf);
+  void find_other_leaves();
   VariableId meet(const at::Tensor& tensor);
   VariableId meet_unknown(const at::Tensor& tensor);
   VariableId find_by_place(const at::Tensor& tensor);
@@ -117,7 +118,7 @@ class Recorder {
   size_t add_hook_step(Step::Kind kind, const at::Tensor& tensor);
   size_t first_step_after(const torch::autograd::Node& node) const;
   int32_t own_variable(const void* tensor) const;
-  void count_hooks(OwnerCount& count) const;
+  void count_captured_by_hooks(OwnerCount& count) const;
   bool leaves_history() const;
   void check_retained();
 
@@ -152,8 +153,10 @@ class Recorder {
   struct FirstGrad {
     WeakTensor grad;
     at::Tensor shell;
+    size_t num_hooks;
   };
   std::unordered_map<const c10::TensorImpl*, FirstGrad> first_grads_;
+  const std::vector<WeakTensor> leaves_;
   std::unordered_map<const c10::TensorImpl*, const c10::TensorImpl*> leaf_of_grad_;
   std::vector<int32_t> scopes_;
   /// The hooks that the call registered: the step, and where LibTorch put it.

@@ -16,6 +16,7 @@ std::shared_ptr<Tape> Recorder::finish(const std::vector<at::Tensor>& results,
   std::lock_guard<std::recursive_mutex> lock(mutex_);
   for (const at::Tensor& result : results)
     tape_->results.push_back(result.defined() ? meet(result) : no_variable);
+  find_other_leaves();
   for (size_t i = 0; i < variables_.size(); ++i) {
     if (i >= static_cast<size_t>(tape_->num_inputs) && !variables_[i].is_watched_leaf) continue;
     const at::Tensor tensor = observe::lock(variables_[i].tensor);
@@ -37,6 +38,24 @@ std::shared_ptr<Tape> Recorder::finish(const std::vector<at::Tensor>& results,
     check_retained();
   }
   return tape_;
+}
+
+/// Leaves that the call did not use, but may have given or taken a gradient.
+void Recorder::find_other_leaves() {
+  for (const WeakTensor& known : leaves_) {
+    const at::Tensor leaf = observe::lock(known);
+    if (!leaf.defined() || ids_.count(leaf.unsafeGetTensorImpl()) != 0) continue;
+    const auto first = first_grads_.find(leaf.unsafeGetTensorImpl());
+    const c10::TensorImpl* grad = peek_grad(leaf);
+    const bool had_grad = first != first_grads_.end() && first->second.shell.defined();
+    const bool is_same =
+        had_grad ? grad == first->second.grad._unsafe_get_target() : grad == nullptr;
+    if (is_same) {
+      tape_->other_leaves.push_back({known, had_grad});
+    } else {
+      meet(leaf);
+    }
+  }
 }
 
 /// What is used but not stored again stays the tensor that it is, unless it is known where it is
@@ -100,7 +119,7 @@ void Recorder::find_stored(const std::vector<at::Tensor>& results, size_t handle
     if (const NodePtr node = before_->nodes[i].lock()) count.add_node(node);
   }
   for (const at::Tensor& result : results) count.add_result(result, handles_of_result);
-  count_hooks(count);
+  count_captured_by_hooks(count);
   std::vector<bool> is_outside(variables_.size());
   for (const CapturedTensor& captured : tape_->captured)
     is_outside[static_cast<size_t>(captured.id)] = true;

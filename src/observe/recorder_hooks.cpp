@@ -50,7 +50,7 @@ void Recorder::add_hook(const at::Tensor& tensor,
 }
 
 /// What the hooks that are still registered have captured is not stored anywhere else.
-void Recorder::count_hooks(OwnerCount& count) const {
+void Recorder::count_captured_by_hooks(OwnerCount& count) const {
   for (const Hook& hook : hooks_) {
     if (hook.registered.expired()) continue;
     for (const VariableId id : tape_->steps[hook.step].hook->variables())

@@ -132,7 +132,9 @@ void Recorder::note_first_grad(const at::Tensor& leaf) {
   const c10::TensorImpl *owner = leaf.unsafeGetTensorImpl(), *owned = grad.unsafeGetTensorImpl();
   const at::Tensor shell = grad.defined() && has_place(grad) ? shell_of(grad) : at::Tensor();
   const bool is_new =
-      first_grads_.emplace(owner, FirstGrad{WeakTensor(grad.getIntrusivePtr()), shell}).second;
+      first_grads_
+          .emplace(owner, FirstGrad{WeakTensor(grad.getIntrusivePtr()), shell, count_hooks(leaf)})
+          .second;
   if (!is_new || !grad.defined()) return;
   leaf_of_grad_.emplace(owned, owner);
   // Optimizers use another handle on its data.
@@ -160,6 +162,8 @@ VariableId Recorder::add_captured(const at::Tensor& tensor) {
   if (has_place(tensor)) captured.look = TensorMeta::of(tensor);
   captured.had_grad = first_grad == first_grads_.end() ? peek_grad(tensor) != nullptr
                                                        : first_grad->second.shell.defined();
+  captured.num_hooks =
+      first_grad == first_grads_.end() ? count_hooks(tensor) : first_grad->second.num_hooks;
   const auto leaf = leaf_of_grad_.find(tensor.unsafeGetTensorImpl());
   if (leaf != leaf_of_grad_.end()) {
     captured.grad_of = leaf->second;

@@ -99,6 +99,7 @@ struct CapturedTensor {
   VariableId stored_before = no_variable;
   TensorMeta look = {};
   bool had_grad = false;  ///< when the call began
+  size_t num_hooks = 0;   ///< likewise
   /// The leaf whose `.grad` it was when the call began; null: none's.
   const c10::TensorImpl* grad_of = nullptr;
   /// What it held, if the code seems to make it anew in each call; undefined: it was not looked at.
@@ -113,6 +114,12 @@ struct CapturedTensor {
   /// A tensor that looks like it, for when it is gone.
   at::Tensor shell = {};
   size_t owners = 0;  ///< beside autograd, when the call was over; none: the host made it inside
+};
+
+/// A leaf that other calls use, and whether it had a gradient when the call began.
+struct OtherLeaf {
+  WeakTensor tensor;
+  bool had_grad = false;
 };
 
 /// A tensor that the user's code made and stored outside itself.
@@ -156,6 +163,7 @@ struct Tape {
   std::vector<Step> steps = {};
   std::vector<MadeHistory> histories = {};
   std::vector<CapturedTensor> captured = {};
+  std::vector<OtherLeaf> other_leaves = {};
   std::vector<StoredTensor> stored = {};
   std::vector<HeldTensor> held = {};
   std::vector<MovedTensor> moved = {};

@@ -376,6 +376,49 @@ TEST(Hooks, WithTheBackwardInside) {
   expect_hits(outcome);
 }
 
+/// A hook that comes, changes and goes, while the function takes the gradients itself.
+TEST(Hooks, OfParametersRegisteredLateWithTheBackwardInside) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    auto net = torch::nn::Linear(3, 2);
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    auto step = wrap([&](const at::Tensor& x) {
+      sgd.zero_grad();
+      net->forward(x).pow(2).sum().backward();
+      sgd.step();
+    });
+    unsigned hook = 0;
+    for (int call = 0; call < 32; ++call) {
+      if (call == 10) hook = net->weight.register_hook(twice);
+      if (call == 21) net->weight.remove_hook(hook);
+      step(at::randn({2, 3}));
+      log("net", *net);
+    }
+  });
+  expect_some_hits(outcome);
+}
+
+/// Two branches, of which one does not use a parameter that both reset.
+TEST(Hooks, GradientsThatABranchOnlyResets) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    auto first = torch::nn::Linear(3, 2), second = torch::nn::Linear(3, 2);
+    std::vector<at::Tensor> parameters = first->parameters();
+    for (const at::Tensor& parameter : second->parameters()) parameters.push_back(parameter);
+    torch::optim::SGD sgd(parameters, 0.1);
+    auto step = wrap([&](const at::Tensor& x) {
+      sgd.zero_grad();
+      const bool is_first = (x.sum() > 0).item<bool>();
+      (is_first ? first : second)->forward(x).pow(2).sum().backward();
+      sgd.step();
+    });
+    for (int call = 0; call < 40; ++call) {
+      step(at::randn({2, 3}));
+      log("first", *first);
+      log("second", *second);
+    }
+  });
+  expect_some_hits(outcome);
+}
+
 /// Gradients of several feature maps are kept, in a vector that is filled anew.
 TEST(Hooks, GradientsOfSeveralLayersAreRetained) {
   const Outcome outcome = like_eager([](auto& wrap, Log& log) {

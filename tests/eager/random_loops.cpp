@@ -442,8 +442,14 @@ std::string RandomLoop::str() const {
 }
 
 bool RandomLoop::may_be_stale() const {
+  // A hook that runs inside the function is a part of it, and what it reads is behind a pointer.
+  const bool differentiates = any_step(steps, [](const Step& step) {
+    return step.kind == Kind::Learn || step.kind == Kind::Penalty;
+  });
   return any_step(steps, [&](const Step& step) {
     if (step.kind == Kind::Changing || step.kind == Kind::ThrowAt) return true;
+    if (step.kind == Kind::Hook && step.variant / 3 == 3 && hook_every != 0 && differentiates)
+      return true;
     return step.kind == Kind::Count && holder == Holder::Reference;
   });
 }
