@@ -1,0 +1,98 @@
+#include "compile/tape_rules.h"
+
+#include <algorithm>
+
+#include "ahead/errors.h"
+#include "observe/entry_state.h"
+#include "observe/state_tensor.h"
+
+namespace ahead::detail {
+
+using observe::Tape;
+using observe::TapeDifference;
+
+namespace {
+
+bool is_partly_reached(const runtime::CallPlan& plan, int32_t input) {
+  for (const runtime::CallPlan::PartlyReached& part : plan.partly_reached) {
+    for (const int32_t place : part.places) {
+      if (plan.grad_inputs[static_cast<size_t>(place)] == input) return true;
+    }
+  }
+  return false;
+}
+
+/// Whether what a tensor is computed from was made, or met, by an earlier call.
+bool is_continued(const at::Tensor& tensor, const Tape* before) {
+  const auto* history = observe::peek_history(tensor);
+  return history != nullptr && before != nullptr &&
+         std::any_of(before->nodes.begin(), before->nodes.end(),
+                     [&](const auto& node) { return node.lock().get() == history; });
+}
+
+}  // namespace
+
+bool reads_values(const Tape& tape) {
+  return std::any_of(tape.steps.begin(), tape.steps.end(), [](const observe::Step& step) {
+    return step.kind == observe::Step::Kind::Read;
+  });
+}
+
+bool touches_grads(const Tape& tape) {
+  return std::any_of(
+             tape.steps.begin(), tape.steps.end(),
+             [](const observe::Step& step) { return step.kind == observe::Step::Kind::SetGrad; }) ||
+         std::any_of(
+             tape.captured.begin(), tape.captured.end(),
+             [](const observe::CapturedTensor& captured) { return captured.grad_of != nullptr; });
+}
+
+std::string why_not_storable(const Tape& tape) {
+  if (tape.is_growing)
+    return "the function adds tensors to something outside itself in every call (a log, a cache "
+           "that grows). Return them instead";
+  for (const observe::StoredTensor& stored : tape.stored) {
+    const at::Tensor tensor = observe::lock(stored.tensor);
+    if (!stored.handles.empty()) continue;
+    if (tensor.defined() && (!observe::can_become(tensor) || stored.owners != 1))
+      return "the function stores a tensor outside itself that no program can put there (a leaf, "
+             "an inference tensor, or one that is stored twice). Return it instead";
+  }
+  return "";
+}
+
+bool is_self_contained(const Tape& tape) {
+  if (!tape.stored.empty() || !tape.moved.empty() || tape.is_growing) return false;
+  return std::all_of(
+      tape.captured.begin(), tape.captured.end(), [](const observe::CapturedTensor& captured) {
+        return captured.owners != 0 || captured.grad_of != nullptr || captured.contents.defined();
+      });
+}
+
+void check_histories(const runtime::CallPlan& plan, const std::vector<at::Tensor>& arguments,
+                     const Tape* before) {
+  using Kind = runtime::CallPlan::Input::Kind;
+  for (const runtime::CallPlan::Write& write : plan.writes) {
+    const runtime::CallPlan::Input& input = plan.inputs[static_cast<size_t>(write.input)];
+    const bool is_growing = input.kind == Kind::Captured ||
+                            (input.kind == Kind::Argument &&
+                             is_continued(arguments[static_cast<size_t>(input.index)], before));
+    if (!is_growing || !write.seen_by_autograd || !is_partly_reached(plan, write.input)) continue;
+    throw Unsupported("compile",
+                      "the function writes something with a history to a captured tensor, or to "
+                      "one that it was given before, which not all of its results depend on. Write "
+                      "under no_grad, or pass a new tensor.");
+  }
+}
+
+std::string in_words(const TapeDifference& found) {
+  const std::string remedy =
+      found.text.find("value that is read") != std::string::npos
+          ? ". Read a truth value instead ((x.sum() > 0).item<bool>()), or return the tensor"
+          : ". Make what changes an argument, or name it in Options::depends_on; an optimizer that "
+            "counts its steps (Adam, AdamW) changes with every call, which those of ahead::optim "
+            "are made for";
+  return "the function does not do the same in calls that look alike: " + found.text + remedy;
+}
+
+}  // namespace ahead::detail
