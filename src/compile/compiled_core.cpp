@@ -166,7 +166,8 @@ void CompiledCore::reset() {
   state_->last_tape.reset();
   state_->handles.clear();
   state_->leaves.clear();
-  state_->contradictions = state_->observed_in_a_row = 0;
+  state_->contradictions = 0;
+  state_->observed_in_a_row = 0;
   ++state_->generation;
 }
 

@@ -53,8 +53,8 @@ struct CompiledCore::State {
   /// Raised by each observed call that stored tensors it is not known where, or threw: programs
   /// have to learn which these are now.
   std::atomic<uint64_t> stores{0};
-  int64_t contradictions = 0;     ///< programs that turned out to be wrong
-  int64_t observed_in_a_row = 0;  ///< calls without one that ran from a graph
+  int64_t contradictions = 0;                 ///< programs that turned out to be wrong
+  std::atomic<int64_t> observed_in_a_row{0};  ///< calls without one that ran from a graph
   /// Raised by reset(): what was begun before does not count any more.
   uint64_t generation = 0;
 

@@ -99,6 +99,7 @@ class ObservedCall {
                observe::HostSnapshot host);
   bool is_ready(Candidate& candidate, const std::shared_ptr<const Tape>& tape);
   void note_refusal(Candidate& candidate, const std::string& reason);
+  void note_waiting();
   void note_difference(Candidate& candidate, const TapeDifference& found);
   void guard_by_grads();
   /// A program for a recorded function that reads values, or not; `before` is the recording of the
@@ -209,6 +210,7 @@ Served ObservedCall::run(const std::shared_ptr<Entry>& entry, const Situation& n
   if (state) state->store(served.results);
   entry->calls.fetch_add(1, std::memory_order_relaxed);
   state_.cache_hits.fetch_add(1, std::memory_order_relaxed);
+  state_.observed_in_a_row.store(0, std::memory_order_relaxed);
   return served;
 }
 
@@ -294,6 +296,21 @@ void ObservedCall::confirm(const std::shared_ptr<Entry>& entry,
       Entry::Seen{tape, std::move(host), states_of(*tape), state_arguments_of(*tape),
                   state_.stores.load(), state_.eager_calls.load()}));
   entry->calls.fetch_add(1);
+}
+
+/// A program is right, and yet it is never its turn.
+void ObservedCall::note_waiting() {
+  if (options_.confirm == Confirm::EveryCall ||
+      state_.observed_in_a_row.load() != most_observed_in_a_row)
+    return;
+  const std::string reason =
+      "each of " + std::to_string(most_observed_in_a_row) +
+      " calls in a row had to be observed, though a program fits: something that the function can "
+      "see changes between all of them (a member that a hook or somebody outside writes to, a "
+      "state "
+      "that somebody else holds). Keep what the function does not read behind a pointer";
+  if (options_.fullgraph) throw Unsupported("compile", reason + ".");
+  warn_once("[compile] waiting", "[compile] " + reason + ".");
 }
 
 void ObservedCall::note_refusal(Candidate& candidate, const std::string& reason) {
@@ -446,7 +463,7 @@ void ObservedCall::finish(Observation::State& observation, const CompiledCore::E
   const bool changed_itself = !observation.host_before.changed_by_storing(host, *tape);
   for (const std::shared_ptr<Entry>& entry : observation.entries) {
     if (!difference(*entry->seen.load()->tape, *tape)) {
-      state_.observed_in_a_row = 0;
+      note_waiting();
       // With which tensors is seen in another call.
       if (changed_itself && entry->has_state) return;
       entry->count_owners(*tape);

@@ -58,7 +58,13 @@ void StateRun::store(std::vector<at::Tensor>& results) {
   const size_t num_results = results.size() - objects_.size();
   for (size_t i = 0; i < objects_.size(); ++i) {
     const at::Tensor& made = results[num_results + i];
-    if (objects_[i].defined()) observe::become(objects_[i], made);
+    if (objects_[i].defined()) {
+      observe::become(objects_[i], made);
+      // What is returned as well is the object that is stored.
+      for (size_t k = 0; k < num_results; ++k) {
+        if (results[k].is_same(made)) results[k] = objects_[i];
+      }
+    }
     for (observe::Handle handle : seen_->states[i].handles)
       observe::handle_at(host_, handle) = made;
   }

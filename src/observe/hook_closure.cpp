@@ -155,6 +155,12 @@ std::vector<int32_t> HookClosure::variables() const {
   return variables;
 }
 
+bool HookClosure::holds(const void* tensor) const {
+  bool is_found = false;
+  for_each_pointer(function_, [&](size_t, const void* pointer) { is_found |= pointer == tensor; });
+  return is_found;
+}
+
 Function HookClosure::function(const std::vector<at::Tensor>& variables) const {
   Function hook = function_;
   for (size_t i = 0; i < handles_.size(); ++i)

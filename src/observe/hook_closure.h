@@ -19,6 +19,8 @@ class HookClosure {
 
   /// The variables that it captured, in order; one may be there several times.
   std::vector<int32_t> variables() const;
+  /// Whether it captured a tensor from outside by value, as far as its address tells.
+  bool holds(const void* tensor) const;
   /// The hook of a call in which these are the variables that it captured.
   Function function(const std::vector<at::Tensor>& variables) const;
   /// Whether it is the same code with the same values captured, byte by byte. Never true where the

@@ -119,6 +119,9 @@ class Splitter {
   void check_divisible() const {
     if (tape_.differentiates) refuse("and takes gradients itself");
     if (!tape_.histories.empty()) refuse("and uses a custom autograd function");
+    for (const Ambient& ambient : tape_.ambients) {
+      if (!(ambient.autocast == ambient.autocast.off())) refuse("under autocast");
+    }
     if (parts_.back().last_ambient != tape_.last_ambient)
       refuse("and leaves grad mode in another state than it found it");
     const auto check = [&](size_t i, const Step& step, size_t) {

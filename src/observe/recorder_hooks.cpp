@@ -49,12 +49,17 @@ void Recorder::add_hook(const at::Tensor& tensor,
   hooks_.push_back({index, position, hook});
 }
 
-/// What the hooks that are still registered have captured is not stored anywhere else.
+/// What the hooks that are still registered have captured is theirs as long as the backward is to
+/// come.
 void Recorder::count_captured_by_hooks(OwnerCount& count) const {
   for (const Hook& hook : hooks_) {
     if (hook.registered.expired()) continue;
-    for (const VariableId id : tape_->steps[hook.step].hook->variables())
+    const HookClosure& closure = *tape_->steps[hook.step].hook;
+    for (const VariableId id : closure.variables())
       count.add_handle(variables_[static_cast<size_t>(id)].tensor);
+    for (const CapturedTensor& captured : tape_->captured) {
+      if (closure.holds(captured.tensor._unsafe_get_target())) count.add_handle(captured.tensor);
+    }
   }
 }
 

@@ -1,3 +1,4 @@
+#include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -248,6 +249,45 @@ TEST(Hooks, ThatCaptureWhatIsStored) {
       masked(at::randn({2, 3})).backward();
       log("weight", weight);
       log("mask", mask);
+    }
+  });
+  expect_settled(outcome);
+}
+
+/// A pruned layer: the hook masks with what the forward uses, too.
+TEST(Hooks, ThatCaptureWhatTheFunctionUses) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    const at::Tensor weight = leaf({3}), mask = (at::rand({3}) > 0.5).to(at::kFloat);
+    auto pruned = wrap([&](const at::Tensor& x) {
+      const at::Tensor hidden = x * weight * mask;
+      hidden.register_hook([mask](const at::Tensor& gradient) { return gradient * mask; });
+      return hidden.exp().sum();
+    });
+    for (int call = 0; call < 24; ++call) {
+      pruned(at::randn({2, 3})).backward();
+      log("weight", weight);
+    }
+  });
+  expect_hits(outcome);
+}
+
+TEST(Hooks, UnderAutocast) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    const at::Tensor weight = leaf({3, 3});
+    auto layer = wrap([&](const at::Tensor& x) {
+      at::autocast::set_autocast_enabled(at::kCPU, true);
+      const at::Tensor hidden = at::mm(x, weight);
+      hidden.register_hook([](const at::Tensor& gradient) { return gradient * 2; });
+      const at::Tensor loss = hidden.to(at::kFloat).pow(2).sum();
+      at::autocast::clear_cache();
+      at::autocast::set_autocast_enabled(at::kCPU, false);
+      return loss;
+    });
+    for (int call = 0; call < 24; ++call) {
+      const at::Tensor loss = layer(at::randn({2, 3}));
+      loss.backward();
+      log("loss", loss);
+      log("weight", weight);
     }
   });
   expect_settled(outcome);

@@ -490,5 +490,26 @@ TEST(Members, ReplacedInTheOtherBranchWhileTheOldOneIsHeld) {
   EXPECT_GT(outcome.cache_hits, 0u);
 }
 
+/// What is stored is also returned: one tensor, as its writes show.
+TEST(Members, StoredAndReturned) {
+  like_eager([](auto& wrap, Log& log) {
+    const at::Tensor weight = leaf({3});
+    at::Tensor kept;
+    auto layer = wrap([&](const at::Tensor& x) {
+      kept = x * weight;
+      return kept;
+    });
+    for (int call = 0; call < 24; ++call) {
+      {
+        const at::Tensor result = layer(at::randn({2, 3}));
+        log("same", result.is_same(kept));
+        result.mul_(2);
+      }
+      kept.sum().backward();
+      log("weight", weight);
+    }
+  });
+}
+
 }  // namespace
 }  // namespace ahead::test
