@@ -59,7 +59,7 @@ class Splitter {
 
   /// Nobody will ask for the gradient of what is gone with the call.
   bool is_lost(const Step& hook) const {
-    return !tape_.leaves_history && !is_from_outside(hook.ins[0]);
+    return hook.is_lost || (!tape_.leaves_history && !is_from_outside(hook.ins[0]));
   }
 
   /// The first step that a hook can come before.

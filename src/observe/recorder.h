@@ -117,6 +117,7 @@ class Recorder {
   void read_value(size_t index, const c10::IValue& value);
   size_t add_hook_step(Step::Kind kind, const at::Tensor& tensor);
   size_t first_step_after(const torch::autograd::Node& node) const;
+  void find_lost_hooks();
   int32_t own_variable(const void* tensor) const;
   void count_captured_by_hooks(OwnerCount& count) const;
   bool leaves_history() const;

@@ -34,6 +34,7 @@ std::shared_ptr<Tape> Recorder::finish(const std::vector<at::Tensor>& results,
   find_states();
   tape_->num_variables = static_cast<int32_t>(variables_.size());
   if (has_hooks(*tape_)) {
+    find_lost_hooks();
     tape_->leaves_history = leaves_history();
     check_retained();
   }

@@ -49,6 +49,15 @@ void Recorder::add_hook(const at::Tensor& tensor,
   hooks_.push_back({index, position, hook});
 }
 
+/// Hooks of what the call let go of, and those that it removed.
+void Recorder::find_lost_hooks() {
+  for (const Hook& hook : hooks_) tape_->steps[hook.step].is_lost = hook.registered.expired();
+  for (Step& step : tape_->steps) {
+    if (step.kind == Step::Kind::RemoveHook && tape_->refusal.empty())
+      step.is_lost = tape_->steps[step.number].is_lost;
+  }
+}
+
 /// What the hooks that are still registered have captured is theirs as long as the backward is to
 /// come.
 void Recorder::count_captured_by_hooks(OwnerCount& count) const {

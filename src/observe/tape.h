@@ -68,6 +68,8 @@ struct Step {
   Kind kind;
   /// Of a Call: what it is made of follows, up to `end`, and stands for it if it is taken apart.
   bool is_apart = false;
+  /// Of a hook: nobody can call it any more when the call is over.
+  bool is_lost = false;
   uint32_t ambient = 0;  ///< among Tape::ambients
   uint32_t end = 0;
   /// AddHook and RetainGrad: one more than the step that gave ins[0] its history; 0: none did.
