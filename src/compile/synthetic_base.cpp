@@ -1,5 +1,6 @@
 #include "compile/synthetic_base.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/ops/as_strided.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -28,6 +29,22 @@ bool any_overlap(const Tensors& args, const std::vector<int32_t>& group) {
   return false;
 }
 
+/// Where elements are the same memory, the gradient of a view that is made by its strides is spread
+/// over them.
+void check_gradients(const Tensors& args, const std::vector<int32_t>& group) {
+  bool requires_grad = false, is_expanded = false;
+  for (const int32_t i : group) {
+    const at::Tensor& tensor = args[static_cast<size_t>(i)];
+    requires_grad |= tensor.requires_grad();
+    is_expanded |= at::has_internal_overlap(tensor) == at::MemOverlap::Yes;
+  }
+  if (!requires_grad || !is_expanded) return;
+  throw Unsupported("compile",
+                    "arguments that share memory, of which one has several elements in one place "
+                    "(expand), and that have a gradient, beside others that are written to. Pass "
+                    "one of them, or a clone.");
+}
+
 /// Groups of arguments that are to be one input: all of one storage, if any of them overlap. The
 /// others must come along, since the common base is all of their memory.
 std::vector<std::vector<int32_t>> find_groups(const Tensors& args) {
@@ -41,7 +58,9 @@ std::vector<std::vector<int32_t>> find_groups(const Tensors& args) {
       is_grouped[i] = true;
       group.push_back(static_cast<int32_t>(i));
     }
-    if (any_overlap(args, group)) groups.push_back(std::move(group));
+    if (!any_overlap(args, group)) continue;
+    check_gradients(args, group);
+    groups.push_back(std::move(group));
   }
   return groups;
 }

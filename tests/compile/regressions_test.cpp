@@ -225,6 +225,26 @@ TEST(CompileRegressions, HookThatReadsAnArgumentWrittenToBeforeTheBackward) {
   expect_hits(compiled);
 }
 
+TEST(CompileRegressions, ViewsOfAnExpandedArgumentBesideWrites) {
+  const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
+    const at::Tensor y = in[1] * 3 + in[0].transpose(-1, 1) + in[3];
+    in[2].fill_(0);
+    return {y};
+  };
+  auto compiled = compile(f, {.confirm = 0});
+  const at::Tensor tangent = at::randn({2, 2, 1});
+  const auto gradient = [&](auto& function) {
+    const at::Tensor x = at::ones({1, 1, 2}).expand({2, 1, 2}).detach().requires_grad_();
+    const at::Tensor written = at::ones({}, at::kLong);
+    const Tensors results = function(Tensors{x, x.transpose(-1, 1), written, written.detach()});
+    (results[0] * tangent).sum().backward();
+    return x.grad();
+  };
+  for (int call = 0; call < 3; ++call)
+    EXPECT_TRUE(at::equal(gradient(f), gradient(compiled))) << call;
+  expect_runs_eagerly(compiled);
+}
+
 TEST(CompileRegressions, ProductsWithZerosWhoseStridesNoElementFollows) {
   const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
     const at::Tensor product = in[0] * at::zeros_like(in[0]);
