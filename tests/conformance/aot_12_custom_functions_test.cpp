@@ -46,21 +46,28 @@ TEST(AotCustomFunctions, test_custom_autograd) {
       {leaf({5})});
 }
 
-/// Expects a function to run eagerly, with all that a caller can see as in eager, and a refusal if
-/// that is not wanted.
-void expect_like_eager_by_running_it(const aot::FlatFunction& f, const Tensors& inputs,
-                                     const std::string& reason) {
-  auto compiled = compile(f);
+/// Expects all that a caller can see of some calls to be as in eager.
+template <class Compiled>
+void expect_same_calls(const aot::FlatFunction& f, Compiled& compiled, const Tensors& inputs,
+                       uint64_t num_calls, const CallPoints& points = {}) {
   const auto make_inputs = [&]() -> CallInputs {
     const Tensors leaves = with_grad(inputs);
     return {leaves, leaves};
   };
   const CallSide eager{f, make_inputs};
   const CallSide own{[&](const Tensors& args) { return compiled(args); }, make_inputs};
-  for (uint64_t call = 0; call < 4; ++call) {
-    for (const auto& [what, detail] : compare_call(eager, own, call, {}).differences)
+  for (uint64_t call = 0; call < num_calls; ++call) {
+    for (const auto& [what, detail] : compare_call(eager, own, call, points).differences)
       ADD_FAILURE() << "call " << call << ", " << what << ": " << detail;
   }
+}
+
+/// Expects a function to run eagerly, with all that a caller can see as in eager, and a refusal if
+/// that is not wanted.
+void expect_like_eager_by_running_it(const aot::FlatFunction& f, const Tensors& inputs,
+                                     const std::string& reason) {
+  auto compiled = compile(f);
+  expect_same_calls(f, compiled, inputs, 4);
   expect_runs_eagerly(compiled, 2);
   auto strict = compile(f, {.fullgraph = true, .confirm = 0});
   const std::string error = error_of([&] { strict(with_grad(inputs)); });
@@ -97,17 +104,7 @@ void expect_traced_like_eager(const aot::FlatFunction& f, const Tensors& inputs)
                                                  : partition_min_cut(joint);
     };
     auto compiled = aot::function(f, {.partition = partition});
-    const auto make_inputs = [&]() -> CallInputs {
-      const Tensors leaves = with_grad(inputs);
-      return {leaves, leaves};
-    };
-    const CallSide eager{f, make_inputs};
-    const CallSide own{[&](const Tensors& args) { return compiled(args); }, make_inputs};
-    for (uint64_t call = 0; call < 3; ++call) {
-      const CallPoints points{.write_to_outputs = false};
-      for (const auto& [what, detail] : compare_call(eager, own, call, points).differences)
-        ADD_FAILURE() << "call " << call << ", " << what << ": " << detail;
-    }
+    expect_same_calls(f, compiled, inputs, 3, {.write_to_outputs = false});
     EXPECT_EQ(compiled.stats().traces, 1u);
     EXPECT_EQ(compiled.stats().cache_hits, 3u);
   }
@@ -189,16 +186,7 @@ TEST(AotCustomFunctions, test_register_hook_in_checkpoint_accumulated_grad) {
     return {y.sin() + y};
   };
   auto compiled = compile(f, {.confirm = 0});
-  const auto make_inputs = []() -> CallInputs {
-    const Tensors leaves{leaf({4}), leaf({4})};
-    return {leaves, leaves};
-  };
-  const CallSide eager{f, make_inputs};
-  const CallSide own{[&](const Tensors& args) { return compiled(args); }, make_inputs};
-  for (uint64_t call = 0; call < 4; ++call) {
-    for (const auto& [what, detail] : compare_call(eager, own, call, {}).differences)
-      ADD_FAILURE() << "call " << call << ", " << what << ": " << detail;
-  }
+  expect_same_calls(f, compiled, {leaf({4}), leaf({4})}, 4);
   expect_hits(compiled);
 }
 
