@@ -88,7 +88,8 @@ class ObservedCall {
   bool is_due(Entry& entry) const;
   void add_without_state(const Situation& now, std::vector<std::shared_ptr<Entry>>& entries) const;
   Served run(const std::shared_ptr<Entry>& entry, const Situation& now);
-  std::vector<at::Tensor> run_parts(Entry& entry, const std::vector<at::Tensor>& arguments);
+  std::optional<std::vector<at::Tensor>> run_parts(Entry& entry,
+                                                   const std::vector<at::Tensor>& arguments);
   std::unique_ptr<Observation> observe(const Situation& now,
                                        std::vector<std::shared_ptr<Entry>> entries);
   Served run_eagerly();
@@ -198,9 +199,13 @@ Served ObservedCall::run(const std::shared_ptr<Entry>& entry, const Situation& n
   Served served{entry};
   try {
     const std::vector<at::Tensor>& given = state ? state->arguments() : now.inputs.leaves;
-    served.results =
-        entry->split != nullptr ? run_parts(*entry, given) : runtime::call(entry->kind.plan, given);
-    if (entry->split != nullptr && served.results.empty()) return {};
+    if (entry->split != nullptr) {
+      std::optional<std::vector<at::Tensor>> results = run_parts(*entry, given);
+      if (!results) return {};
+      served.results = std::move(*results);
+    } else {
+      served.results = runtime::call(entry->kind.plan, given);
+    }
   } catch (const observe::ValueMismatch&) {
     before->apply();
     state_.value_misses.fetch_add(1, std::memory_order_relaxed);
@@ -214,8 +219,8 @@ Served ObservedCall::run(const std::shared_ptr<Entry>& entry, const Situation& n
   return served;
 }
 
-std::vector<at::Tensor> ObservedCall::run_parts(Entry& entry,
-                                                const std::vector<at::Tensor>& arguments) {
+std::optional<std::vector<at::Tensor>> ObservedCall::run_parts(
+    Entry& entry, const std::vector<at::Tensor>& arguments) {
   return entry.split->run(arguments, [&](const aot::FlatFunction& part, const auto& inputs) {
     compiling::Compilation made = make(part, inputs, entry.reads_values, /*before=*/nullptr);
     entry.add_owners(*made.plan);

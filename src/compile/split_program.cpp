@@ -141,10 +141,10 @@ void SplitProgram::use(const Compilation& whole) {
   pieces_.back().runner.store(runner);
 }
 
-std::vector<at::Tensor> SplitProgram::run(const std::vector<at::Tensor>& arguments,
-                                          const Compile& compile) {
+std::optional<std::vector<at::Tensor>> SplitProgram::run(const std::vector<at::Tensor>& arguments,
+                                                         const Compile& compile) {
   Run run(*this, compile);
-  if (!run.begin(arguments)) return {};
+  if (!run.begin(arguments)) return std::nullopt;
   try {
     return run.run();
   } catch (...) {

@@ -4,6 +4,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "compile/pipeline.h"
@@ -27,8 +28,9 @@ class SplitProgram {
       std::function<Compilation(const aot::FlatFunction&, const std::vector<at::Tensor>&)>;
   /// What the function returned, and then what it stored. A part is compiled when it is run for the
   /// first time, for what it is given then; where that cannot be, its operators are called one by
-  /// one. Empty, and nothing is done, if a tensor is gone that has hooks.
-  std::vector<at::Tensor> run(const std::vector<at::Tensor>& arguments, const Compile& compile);
+  /// one. None, and nothing is done, if a tensor is gone that has hooks.
+  std::optional<std::vector<at::Tensor>> run(const std::vector<at::Tensor>& arguments,
+                                             const Compile& compile);
 
   /// The stages of all parts that are compiled.
   std::vector<Program> programs() const;

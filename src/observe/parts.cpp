@@ -221,7 +221,7 @@ Part whole(const Tape& tape) {
 
 bool has_hooks(const Tape& tape) {
   return std::any_of(tape.steps.begin(), tape.steps.end(),
-                     [](const Step& step) { return step.is_hook(); });
+                     [](const Step& step) { return step.is_hook() && !step.is_lost; });
 }
 
 bool is_divided(const std::vector<Part>& parts) {

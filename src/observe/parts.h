@@ -15,8 +15,6 @@ struct Part {
   std::vector<size_t> hooks = {};     ///< the steps about hooks that follow it
   bool is_one_by_one = false;         ///< its operators have to be called, rather than be compiled
   uint32_t last_ambient = 0;          ///< as it leaves the modes
-
-  bool is_empty() const { return begin == end; }
 };
 
 /// The whole recording, but for its hooks: it is given the call's arguments and then what the call

@@ -437,6 +437,29 @@ TEST(Hooks, OfParametersRegisteredLateWithTheBackwardInside) {
   expect_some_hits(outcome);
 }
 
+/// A step that returns nothing, with hooks that stay and hooks that it removes.
+TEST(Hooks, InAStepThatReturnsNothing) {
+  for (const bool removes : {true, false}) {
+    const Outcome outcome = like_eager([&](auto& wrap, Log& log) {
+      const at::Tensor weight = leaf({3}), watched = leaf({3});
+      int count = 0;
+      auto step = wrap([&](const at::Tensor& x) {
+        const unsigned hook = watched.register_hook([&](const at::Tensor&) { ++count; });
+        const at::NoGradGuard no_grad;
+        weight.mul_(x.cos());
+        if (removes) watched.remove_hook(hook);
+      });
+      for (int call = 0; call < 20; ++call) {
+        step(at::randn({3}));
+        log("weight", weight);
+        watched.sum().backward();
+        log("count", count);
+      }
+    });
+    expect_hits(outcome);
+  }
+}
+
 /// Two branches, of which one does not use a parameter that both reset.
 TEST(Hooks, GradientsThatABranchOnlyResets) {
   const Outcome outcome = like_eager([](auto& wrap, Log& log) {
