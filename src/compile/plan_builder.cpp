@@ -473,6 +473,7 @@ void plan_backward(CallPlan& plan, PartitionedGraphs& graphs) {
 
 void find_partly_reached(CallPlan& plan, const Capture& capture) {
   plan.released_with = capture.tangents_sharing;
+  plan.passed_by = capture.tangents_passing_through;
   if (capture.tangents_leading_to.empty()) return;
   std::vector<int32_t> forward_input;
   int32_t next = 0;

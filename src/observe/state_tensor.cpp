@@ -27,6 +27,12 @@ at::Tensor alias_of(const at::Tensor& tensor) {
   return same;
 }
 
+bool has_lost_history(const at::Tensor& tensor) {
+  const DifferentiableViewMeta* view = view_meta(tensor);
+  return view != nullptr && view->get_creation_meta() != torch::autograd::CreationMeta::DEFAULT &&
+         view->get_attr_version() != tensor._version();
+}
+
 bool can_become(const at::Tensor& made) {
   if (made.is_inference() || (made.is_leaf() && made.requires_grad())) return false;
   const DifferentiableViewMeta* view = view_meta(made);

@@ -10,6 +10,10 @@ namespace ahead::observe {
 /// need not.
 at::Tensor alias_of(const at::Tensor& tensor);
 
+/// Whether it is one of several views that one operator made, and their base was written to since:
+/// autograd throws when somebody asks for its history.
+bool has_lost_history(const at::Tensor& tensor);
+
 /// Whether become() can make one tensor another.
 bool can_become(const at::Tensor& made);
 

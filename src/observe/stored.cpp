@@ -134,6 +134,8 @@ size_t OwnerCount::unknown_owners(const WeakTensor& tensor) const {
 }
 
 void OwnerCount::let_go(const at::Tensor& tensor) {
+  // The backward that finds it there is to throw.
+  if (has_lost_history(tensor)) return;
   const at::Tensor alias = alias_of(tensor);
   for (const auto& [address, node] : walked_) {
     if (node->sequence_nr() < first_of_call_ || dynamic_cast<AccumulateGrad*>(node.get())) continue;

@@ -70,7 +70,9 @@ class Call {
     reset_inputs();
     make_views(plan_.views.size());
     if (plan_.grad_mode_after) at::GradMode::set_enabled(*plan_.grad_mode_after);
-    return make_results();
+    std::vector<at::Tensor> results = make_results();
+    if (node_ && !plan_.passed_by.empty()) watch(results);
+    return results;
   }
 
  private:
@@ -344,6 +346,13 @@ class Call {
     if (has_history && (!result.requires_grad || result.is_leaf)) tensor = tensor.detach();
     if (result.requires_grad && !tensor.requires_grad()) tensor.set_requires_grad(true);
     return tensor;
+  }
+
+  void watch(const std::vector<at::Tensor>& results) {
+    auto& node = static_cast<CompiledNode&>(*node_);
+    for (const at::Tensor& result : results) node.watch(result);
+    for (const CallPlan::Write& write : plan_.writes)
+      node.watch(inputs_[static_cast<size_t>(write.input)]);
   }
 
   const CallPlan& plan_;

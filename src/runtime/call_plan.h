@@ -186,6 +186,9 @@ struct CallPlan {
   /// For each differentiable output, those whose history a backward of it releases as well, itself
   /// among them. Empty: any backward releases all.
   std::vector<std::vector<bool>> released_with;
+  /// For each differentiable output, those whose gradients pass through it in eager: they were
+  /// computed from it. Empty: there are none.
+  std::vector<std::vector<bool>> passed_by;
   std::vector<Saved> saved;
   int32_t num_outputs = 0;  ///< of the forward graph
   /// Where the forward graph's outputs begin to be saved values.

@@ -114,6 +114,7 @@ void CompiledNode::save_again(const std::vector<at::Tensor>& inputs, const at::T
 variable_list CompiledNode::differentiate(variable_list&& gradients,
                                           const BackwardProgram::Mask& wanted) {
   TORCH_CHECK(!is_empty_, torch::autograd::ERR_BACKWARD_TWICE);
+  check_hooks(gradients);
   if (plan_->verbose) log_tensors(name() + " is given the gradients", gradients);
   if (plan_->asserts != nullptr) plan_->asserts->check_tangents(gradients);
   std::optional<AutocastScope> autocast;

@@ -37,6 +37,9 @@ class CompiledNode final : public torch::autograd::Node {
   /// that was.
   void save_again(const std::vector<at::Tensor>& inputs, const at::Tensor& written);
 
+  /// Lets a backward look for hooks of this result of the call, if others were computed from it.
+  void watch(const at::Tensor& result);
+
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
   /// The gradients that go through a branch: those that were computed together with all others, if
   /// this node has run in this backward already.
@@ -61,6 +64,14 @@ class CompiledNode final : public torch::autograd::Node {
     bool is_shared = false;
     uint32_t version = 0;
     uint64_t hash = 0;  ///< of its contents, where these are checked
+  };
+
+  using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  /// A result of the call from which others were computed, and whose history leads here by another
+  /// node. That node cannot be held, not even weakly: it holds this one.
+  struct Watched {
+    WeakTensor result;
+    size_t place;  ///< among the plan's differentiable
   };
 
   struct Swapped;
@@ -90,6 +101,8 @@ class CompiledNode final : public torch::autograd::Node {
                           const std::vector<TensorMeta>& expected);
   void check_unchanged(const Intermediate& kept) const;
   BackwardProgram::Mask wanted_gradients() const;
+  bool is_passed(size_t place, const torch::autograd::variable_list& gradients) const;
+  void check_hooks(const torch::autograd::variable_list& gradients);
 
   std::shared_ptr<const CallPlan> plan_;
   std::vector<torch::autograd::SavedVariable> variables_;
@@ -101,6 +114,7 @@ class CompiledNode final : public torch::autograd::Node {
   size_t released_branches_ = 0;
   bool serves_branches_ = false;  ///< the backward that runs now gave them all they need
   OpenResults open_;
+  std::vector<Watched> watched_;
   bool is_empty_ = false;  ///< what was saved is gone
   bool will_release_ = false;
   bool may_donate_ = false;  ///< nobody needs what is saved once this has been computed

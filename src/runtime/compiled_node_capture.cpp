@@ -38,6 +38,7 @@ void CompiledNode::compiled_args(CompiledNodeArgs& args) const {
 
 variable_list CompiledNode::apply_with_saved(const variable_list& gradients,
                                              SwapSavedVariables& saved) {
+  check_hooks(gradients);
   if (!fits_autocast()) throw_other_autocast();
   const Swapped swapped(*this, saved);
   std::vector<at::Tensor> args;

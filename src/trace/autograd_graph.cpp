@@ -106,4 +106,23 @@ std::vector<std::vector<bool>> roots_sharing_nodes(const edge_list& roots,
   return share_all ? std::vector<std::vector<bool>>() : sharing;
 }
 
+std::vector<std::vector<bool>> roots_passing_through(const edge_list& roots) {
+  std::vector<std::vector<bool>> passing(roots.size(), std::vector<bool>(roots.size()));
+  bool is_any = false;
+  std::unordered_multimap<const torch::autograd::Node*, size_t> roots_at;
+  for (size_t i = 0; i < roots.size(); ++i) roots_at.emplace(roots[i].function.get(), i);
+  for (size_t i = 0; i < roots.size(); ++i) {
+    for_each_node({roots[i]}, [&](const torch::autograd::Node& node) {
+      for (const Edge& edge : node.next_edges()) {
+        const auto [first, last] = roots_at.equal_range(edge.function.get());
+        for (auto root = first; root != last; ++root) {
+          if (roots[root->second].input_nr != edge.input_nr) continue;
+          passing[root->second][i] = is_any = true;
+        }
+      }
+    });
+  }
+  return is_any ? passing : std::vector<std::vector<bool>>();
+}
+
 }  // namespace ahead::tracing

@@ -53,4 +53,7 @@ std::vector<std::vector<bool>> roots_leading_to(const torch::autograd::edge_list
 std::vector<std::vector<bool>> roots_sharing_nodes(const torch::autograd::edge_list& roots,
                                                    const torch::autograd::edge_list& targets);
 
+/// For each root, the other roots from which a backward passes through it. Empty if none does.
+std::vector<std::vector<bool>> roots_passing_through(const torch::autograd::edge_list& roots);
+
 }  // namespace ahead::tracing

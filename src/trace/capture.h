@@ -104,6 +104,9 @@ struct Capture {
   /// For each tangent, in order, those whose way in eager's graph has a node of its own way, itself
   /// among them. Empty if all have.
   std::vector<std::vector<bool>> tangents_sharing;
+  /// For each tangent, in order, the others from which eager's engine passes through that result:
+  /// they were computed from it. Empty if none was.
+  std::vector<std::vector<bool>> tangents_passing_through;
   /// An operator of the backward for which autocast cast something; empty if there is none.
   std::string cast_in_backward;
   /// An operator of the backward for which it could, were it on; empty if there is none.

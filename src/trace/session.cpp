@@ -335,6 +335,7 @@ void Session::add_gradients() {
   if (is_capture_ && roots.size() > 1) {
     capture_.tangents_leading_to = roots_leading_to(targets, roots);
     capture_.tangents_sharing = roots_sharing_nodes(roots, targets);
+    capture_.tangents_passing_through = roots_passing_through(roots);
   }
   std::vector<at::Tensor> gradients(targets.size());
   if (!roots.empty() && !targets.empty()) {

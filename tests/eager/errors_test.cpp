@@ -313,5 +313,25 @@ TEST(Errors, FullgraphThrowsAfterTheCall) {
   EXPECT_GT(thrown, 0);
 }
 
+/// What was split off is saved, and then its base is written to: the call is right, its backward is
+/// not.
+TEST(Errors, OfBackwardsThroughPartsThatWereOverwritten) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    auto first_part = wrap([](const at::Tensor& x, const at::Tensor& slope) {
+      const at::Tensor result = at::prelu(x.split_with_sizes({1, 1}, 0)[0], slope);
+      x.fill_(2.0);
+      return result;
+    });
+    const at::Tensor weight = leaf({2, 1, 1});
+    for (int call = 0; call < 60; ++call) {
+      const at::Tensor x = weight.exp().view({2, 1, 1});
+      const at::Tensor result = first_part(x, at::rand({}));
+      log("result", result);
+      log("x", x);
+    }
+  });
+  expect_settled(outcome);
+}
+
 }  // namespace
 }  // namespace ahead::test
