@@ -17,19 +17,21 @@ import unittest
 
 LAYERS = {
     "base": 0,
+    "tensors": 1,
     "ir": 1,
-    "ops": 1,
-    "trace": 2,
-    "interpreter": 2,
-    "passes": 2,
-    "partition": 2,
-    "analysis": 3,
-    "runtime": 3,
-    "native": 3,
-    "joint": 4,
-    "observe": 4,
-    "engine": 5,
-    "compile": 6,
+    "tree": 2,
+    "ops": 2,
+    "trace": 3,
+    "interpreter": 3,
+    "passes": 3,
+    "partition": 3,
+    "runtime": 4,
+    "observe": 5,
+    "plan": 5,
+    "checkpoint": 6,
+    "derivative": 7,
+    "engine": 8,
+    "compile": 9,
 }
 DISPATCHER_FOLDERS = {"trace", "observe", "engine"}
 
@@ -131,7 +133,7 @@ class SelfTest(unittest.TestCase):
         self.assert_one(self.complaints(src__ir__a_h='\n#include <trace/b.h>'), "upwards")
 
     def test_sideways(self):
-        self.assert_one(self.complaints(src__ops__a_cpp='#include "ir/tensor_meta.h"'), "sideways")
+        self.assert_one(self.complaints(src__passes__a_cpp='#include "partition/cost.h"'), "sideways")
 
     def test_public_header_includes_source(self):
         self.assert_one(self.complaints(include__ahead__a_h='#include "ir/graph.h"'), "public header")

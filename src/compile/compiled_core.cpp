@@ -4,12 +4,12 @@
 
 #include "ahead/errors.h"
 #include "base/log.h"
+#include "checkpoint/saved_tensor_hooks.h"
 #include "compile/core_state.h"
+#include "compile/custom_op_check.h"
 #include "compile/dump.h"
 #include "runtime/backends.h"
-#include "runtime/call.h"
-#include "runtime/custom_op_check.h"
-#include "runtime/saved_tensor_hooks.h"
+#include "runtime/call/call.h"
 #include "trace/tracer.h"
 
 namespace ahead::detail {

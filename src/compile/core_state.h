@@ -10,7 +10,7 @@
 
 #include "compile/entry.h"
 #include "compile/module_watch.h"
-#include "observe/recorder.h"
+#include "observe/recorder/recorder.h"
 
 namespace ahead::detail {
 

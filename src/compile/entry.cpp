@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "observe/entry_state.h"
-#include "observe/handles.h"
+#include "observe/state/entry_state.h"
+#include "observe/state/handles.h"
 
 namespace ahead::detail {
 namespace {

@@ -11,9 +11,9 @@
 #include "compile/module_watch.h"
 #include "compile/pipeline.h"
 #include "compile/split_program.h"
-#include "observe/host_snapshot.h"
-#include "observe/tape.h"
-#include "runtime/guards.h"
+#include "observe/state/host_snapshot.h"
+#include "observe/tape/tape.h"
+#include "runtime/call/call_guards.h"
 
 namespace ahead::detail {
 

@@ -11,12 +11,12 @@
 #include "compile/dump.h"
 #include "compile/state_run.h"
 #include "compile/tape_rules.h"
-#include "observe/entry_state.h"
-#include "observe/expect.h"
-#include "observe/replay.h"
-#include "observe/state_tensor.h"
-#include "runtime/call.h"
-#include "runtime/surroundings.h"
+#include "observe/state/entry_state.h"
+#include "observe/state/state_tensor.h"
+#include "observe/tape/expect.h"
+#include "observe/tape/replay.h"
+#include "runtime/call/call.h"
+#include "runtime/call/surroundings.h"
 
 /// Calls of functions that are observed: what a program is made of is what user code was seen to
 /// do.

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "ahead/detail/compiled_core.h"
-#include "runtime/call_plan.h"
+#include "runtime/call/call_plan.h"
 
 namespace ahead::compiling {
 

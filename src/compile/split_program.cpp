@@ -5,9 +5,9 @@
 #include <unordered_map>
 
 #include "ahead/errors.h"
-#include "observe/entry_state.h"
-#include "observe/replay.h"
-#include "runtime/call.h"
+#include "observe/state/entry_state.h"
+#include "observe/tape/replay.h"
+#include "runtime/call/call.h"
 
 namespace ahead::compiling {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "compile/pipeline.h"
-#include "observe/parts.h"
+#include "observe/tape/parts.h"
 
 namespace ahead::compiling {
 

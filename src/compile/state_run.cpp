@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "observe/entry_state.h"
-#include "observe/handles.h"
-#include "observe/state_tensor.h"
+#include "observe/state/entry_state.h"
+#include "observe/state/handles.h"
+#include "observe/state/state_tensor.h"
 
 namespace ahead::detail {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "ahead/errors.h"
-#include "observe/entry_state.h"
-#include "observe/state_tensor.h"
+#include "observe/state/entry_state.h"
+#include "observe/state/state_tensor.h"
 
 namespace ahead::detail {
 

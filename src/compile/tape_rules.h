@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "observe/tape.h"
-#include "runtime/call_plan.h"
+#include "observe/tape/tape.h"
+#include "runtime/call/call_plan.h"
 
 /// What a recording says about the programs that can be made of it.
 namespace ahead::detail {

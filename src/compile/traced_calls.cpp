@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "compile/core_state.h"
 #include "compile/dump.h"
-#include "runtime/call.h"
+#include "runtime/call/call.h"
 
 /// Calls of functions that are traced themselves: for compiler authors, who say what they trace.
 namespace ahead::detail {

@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "engine/node_calls.h"
-#include "runtime/guards.h"
+#include "runtime/call/call_guards.h"
 
 namespace ahead::engine {
 namespace {

@@ -14,7 +14,7 @@
 #include "engine/cache.h"
 #include "engine/gate.h"
 #include "engine/program.h"
-#include "observe/recorder.h"
+#include "observe/recorder/recorder.h"
 #include "runtime/backends.h"
 #include "trace/tracer.h"
 

@@ -14,8 +14,8 @@
 #include "ahead/trace.h"
 #include "engine/node_calls.h"
 #include "engine/operators.h"
-#include "ir/float_node.h"
-#include "ops/node_facts.h"
+#include "ir/sizes/float_node.h"
+#include "ops/facts/node_facts.h"
 #include "trace/capture.h"
 #include "trace/tracer.h"
 

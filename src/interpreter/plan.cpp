@@ -9,9 +9,9 @@
 
 #include "ahead/errors.h"
 #include "ir/signature.h"
-#include "ir/size_node.h"
-#include "ops/aliasing.h"
-#include "ops/facts.h"
+#include "ir/sizes/size_node.h"
+#include "ops/facts/aliasing.h"
+#include "ops/facts/facts.h"
 
 namespace ahead {
 namespace {

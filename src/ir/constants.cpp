@@ -6,9 +6,9 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "ir/float_node.h"
 #include "ir/names.h"
-#include "ir/size_node.h"
+#include "ir/sizes/float_node.h"
+#include "ir/sizes/size_node.h"
 
 namespace ahead {
 namespace {

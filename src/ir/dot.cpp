@@ -2,7 +2,7 @@
 
 #include "ahead/graph.h"
 #include "base/text.h"
-#include "ir/printer.h"
+#include "ir/text/printer.h"
 
 namespace ahead {
 namespace {

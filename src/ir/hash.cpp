@@ -1,7 +1,7 @@
 #include "base/hash.h"
 
 #include "ahead/graph.h"
-#include "ir/printer.h"
+#include "ir/text/printer.h"
 
 namespace ahead {
 

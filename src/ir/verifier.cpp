@@ -4,9 +4,9 @@
 #include "ahead/errors.h"
 #include "ahead/graph.h"
 #include "ir/names.h"
-#include "ir/printer.h"
 #include "ir/signature.h"
 #include "ir/slots.h"
+#include "ir/text/printer.h"
 
 namespace ahead {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ahead/errors.h"
-#include "ops/facts.h"
+#include "ops/facts/facts.h"
 
 namespace ahead::partition {
 namespace {

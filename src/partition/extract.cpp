@@ -7,9 +7,9 @@
 #include "ir/copy.h"
 #include "ir/layout_copy.h"
 #include "ir/names.h"
-#include "ir/printer.h"
-#include "ops/facts.h"
-#include "ops/node_facts.h"
+#include "ir/text/printer.h"
+#include "ops/facts/facts.h"
+#include "ops/facts/node_facts.h"
 #include "partition/cost.h"
 
 namespace ahead::partition {

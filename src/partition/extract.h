@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "ahead/partition.h"
-#include "ops/aliasing.h"
+#include "ops/facts/aliasing.h"
 #include "partition/roles.h"
 
 namespace ahead::partition {

@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "ahead/partition.h"
-#include "ops/aliasing.h"
+#include "ops/facts/aliasing.h"
 #include "partition/cost.h"
 
 namespace ahead {

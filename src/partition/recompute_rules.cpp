@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "ops/facts.h"
-#include "ops/node_facts.h"
+#include "ops/facts/facts.h"
+#include "ops/facts/node_facts.h"
 
 namespace ahead::partition {
 namespace {

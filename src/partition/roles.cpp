@@ -1,7 +1,7 @@
 #include "partition/roles.h"
 
 #include "ahead/errors.h"
-#include "ops/node_facts.h"
+#include "ops/facts/node_facts.h"
 
 namespace ahead::partition {
 namespace {

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "ahead/graph.h"
-#include "ops/aliasing.h"
+#include "ops/facts/aliasing.h"
 
 namespace ahead::partition {
 

@@ -3,7 +3,7 @@
 #include "ahead/passes.h"
 #include "base/text.h"
 #include "ir/constants.h"
-#include "ops/node_facts.h"
+#include "ops/facts/node_facts.h"
 #include "passes/merging.h"
 
 namespace ahead::passes {

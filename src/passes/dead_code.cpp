@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "ahead/passes.h"
-#include "ops/node_facts.h"
+#include "ops/facts/node_facts.h"
 
 namespace ahead::passes {
 namespace {

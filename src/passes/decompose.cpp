@@ -12,7 +12,7 @@
 #include "ir/constants.h"
 #include "ir/copy.h"
 #include "ir/layout_copy.h"
-#include "ops/aliasing.h"
+#include "ops/facts/aliasing.h"
 #include "passes/merging.h"
 
 namespace ahead::passes {

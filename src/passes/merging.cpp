@@ -1,6 +1,6 @@
 #include "passes/merging.h"
 
-#include "ops/facts.h"
+#include "ops/facts/facts.h"
 
 namespace ahead::passes {
 

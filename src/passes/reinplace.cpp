@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "ahead/passes.h"
-#include "ops/aliasing.h"
-#include "ops/facts.h"
-#include "ops/node_facts.h"
+#include "ops/facts/aliasing.h"
+#include "ops/facts/facts.h"
+#include "ops/facts/node_facts.h"
 #include "passes/merging.h"
 
 namespace ahead::passes {

@@ -11,7 +11,7 @@
 #include "ahead/graph.h"
 #include "ahead/trace.h"
 #include "base/autocast.h"
-#include "trace/symbolic_layout.h"
+#include "trace/sizes/symbolic_layout.h"
 
 namespace ahead::tracing {
 

@@ -6,9 +6,9 @@
 #include <algorithm>
 
 #include "ahead/errors.h"
-#include "trace/functional.h"
 #include "trace/retrace.h"
 #include "trace/session.h"
+#include "trace/tensor/functional.h"
 
 namespace ahead::tracing {
 namespace {

@@ -11,13 +11,13 @@
 #include <utility>
 
 #include "ahead/errors.h"
-#include "base/forward_mode.h"
-#include "trace/autograd_graph.h"
-#include "trace/functional.h"
-#include "trace/guards.h"
+#include "tensors/autograd_graph.h"
+#include "tensors/below_tracing.h"
+#include "tensors/forward_mode.h"
+#include "tensors/origin.h"
 #include "trace/independent_inputs.h"
-#include "trace/origin.h"
 #include "trace/retrace.h"
+#include "trace/tensor/functional.h"
 #include "trace/tracer.h"
 
 namespace ahead::tracing {

@@ -4,9 +4,9 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "ahead/errors.h"
-#include "trace/functional.h"
+#include "trace/tensor/functional.h"
+#include "trace/tensor/views.h"
 #include "trace/tracer.h"
-#include "trace/views.h"
 
 /// What the trace owes to tensors from outside: their place in memory and their history.
 namespace ahead::tracing {

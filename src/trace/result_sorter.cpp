@@ -8,8 +8,8 @@
 #include <algorithm>
 
 #include "ahead/errors.h"
-#include "ops/node_facts.h"
-#include "trace/functional.h"
+#include "ops/facts/node_facts.h"
+#include "trace/tensor/functional.h"
 
 namespace ahead::tracing {
 namespace {

@@ -5,7 +5,8 @@
 #include <ATen/core/grad_mode.h>
 
 #include "ahead/errors.h"
-#include "trace/guards.h"
+#include "tensors/below_tracing.h"
+#include "trace/tensor/functional.h"
 
 namespace ahead::tracing {
 at::Tensor add_traced_input(Tracer& tracer, Slot slot, TensorMeta meta) {

@@ -10,11 +10,11 @@
 #include <unordered_set>
 
 #include "ahead/errors.h"
-#include "trace/autograd_graph.h"
-#include "trace/eager_formulas.h"
-#include "trace/functional.h"
-#include "trace/guards.h"
-#include "trace/real_shapes.h"
+#include "tensors/autograd_graph.h"
+#include "tensors/below_tracing.h"
+#include "trace/dispatch/real_shapes.h"
+#include "trace/eager/eager_formulas.h"
+#include "trace/tensor/functional.h"
 
 namespace ahead::tracing {
 namespace {

@@ -4,10 +4,10 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "ahead/errors.h"
-#include "base/overlap.h"
-#include "trace/functional.h"
-#include "trace/real_shapes.h"
+#include "tensors/overlap.h"
+#include "trace/dispatch/real_shapes.h"
 #include "trace/session.h"
+#include "trace/tensor/functional.h"
 
 /// What a function did to the tensors from outside: what they hold, how they look, and whether they
 /// require grad.

@@ -4,8 +4,8 @@
 #include <mutex>
 
 #include "ahead/errors.h"
+#include "tensors/below_tracing.h"
 #include "trace/capture.h"
-#include "trace/guards.h"
 #include "trace/session.h"
 
 namespace ahead {

@@ -17,8 +17,8 @@
 #include "ahead/checkpoint.h"
 #include "ahead/errors.h"
 #include "base/intern.h"
-#include "trace/fallbacks.h"
-#include "trace/functional.h"
+#include "trace/dispatch/fallbacks.h"
+#include "trace/tensor/functional.h"
 
 namespace ahead::tracing {
 namespace {

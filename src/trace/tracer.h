@@ -14,9 +14,9 @@
 #include "ahead/graph.h"
 #include "ahead/trace.h"
 #include "base/libtorch.h"
-#include "trace/ancestry.h"
-#include "trace/fake_tensor.h"
-#include "trace/generator_watch.h"
+#include "tensors/ancestry.h"
+#include "trace/observers/generator_watch.h"
+#include "trace/tensor/fake_tensor.h"
 
 namespace ahead {
 class CheckpointPolicy;

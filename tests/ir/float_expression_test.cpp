@@ -1,4 +1,4 @@
-#include "ir/float_expression.h"
+#include "ir/sizes/float_expression.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -10,8 +10,8 @@
 #include "ahead/errors.h"
 #include "ahead/graph.h"
 #include "ahead/interpret.h"
-#include "ir/float_node.h"
-#include "ir/size_guards.h"
+#include "ir/sizes/float_node.h"
+#include "ir/sizes/size_guards.h"
 #include "support/round_trip.h"
 
 namespace ahead {

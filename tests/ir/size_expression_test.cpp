@@ -1,4 +1,4 @@
-#include "ir/size_expression.h"
+#include "ir/sizes/size_expression.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 
 #include "ahead/errors.h"
 #include "ahead/graph.h"
-#include "ir/size_node.h"
+#include "ir/sizes/size_node.h"
 #include "support/round_trip.h"
 
 namespace ahead {

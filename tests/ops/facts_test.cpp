@@ -1,4 +1,4 @@
-#include "ops/facts.h"
+#include "ops/facts/facts.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/headeronly/version.h>
@@ -7,7 +7,7 @@
 #include <set>
 #include <thread>
 
-#include "ops/fact_table.h"
+#include "ops/facts/fact_table.h"
 
 namespace ahead::ops {
 namespace {

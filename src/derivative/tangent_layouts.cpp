@@ -1,0 +1,92 @@
+#include "derivative/tangent_layouts.h"
+
+#include "ahead/errors.h"
+#include "ahead/interpret.h"
+#include "ir/layout_copy.h"
+#include "ops/facts/node_facts.h"
+#include "trace/retrace.h"
+
+namespace ahead::compiling {
+namespace {
+
+/// Rewrites a backward graph so that it can be called with tangents of any layout.
+class LayoutFreedom {
+ public:
+  explicit LayoutFreedom(const Graph& backward)
+      : graph_(backward), depends_(graph_.value_capacity()) {
+    for (const Graph::Input& input : graph_.inputs()) {
+      depends_[input.value->id()] = input.slot.kind == Slot::Kind::Tangent;
+    }
+  }
+
+  Graph run() {
+    for (Node& node : graph_.nodes()) {
+      bool depends = false;
+      node.for_each_operand([&](Value* value) { depends |= depends_[value->id()]; });
+      if (!depends) continue;
+      for (const Value* result : node.results()) {
+        if (result != nullptr) depends_[result->id()] = true;
+      }
+      visit(node);
+    }
+    return std::move(graph_);
+  }
+
+ private:
+  void visit(Node& node) {
+    static const Operator* const view = Operator::find("aten.view");
+    static const Operator* const reshape_alias = Operator::find("aten._reshape_alias");
+    if (&node.op() == view || &node.op() == reshape_alias) {
+      reshape_instead(node);
+    } else if (ops::reads_by_layout(node)) {
+      keep_layout(node);
+    }
+  }
+
+  /// Where a view was possible eager may have called reshape, which copies where it is not.
+  void reshape_instead(Node& node) {
+    static const Operator* const reshape = Operator::find("aten.reshape");
+    Node* call = graph_.add_node(*reshape, {node.args()[0], node.args()[1]}, &node);
+    Value* result = graph_.add_return(call, node.result()->meta);
+    mark(result);
+    graph_.replace_uses(node.result(), result);
+  }
+
+  void keep_layout(Node& node) {
+    Value* gradient = node.args()[0].value();
+    graph_.set_argument(&node, 0, add_copy_into(graph_, gradient, gradient->meta, &node));
+  }
+
+  void mark(const Value* value) {
+    depends_.resize(graph_.value_capacity());
+    depends_[value->id()] = true;
+  }
+
+  Graph graph_;
+  std::vector<bool> depends_;
+};
+
+std::vector<TensorMeta> input_metas(const Graph& backward,
+                                    const std::vector<TensorMeta>& tangents) {
+  std::vector<TensorMeta> metas;
+  size_t next = 0;
+  for (const Graph::Input& input : backward.inputs()) {
+    const bool is_tangent = input.slot.kind == Slot::Kind::Tangent;
+    metas.push_back(is_tangent ? tangents[next++] : input.value->meta);
+  }
+  return metas;
+}
+
+}  // namespace
+
+Graph with_tangent_layouts(const Graph& backward, const std::vector<TensorMeta>& tangents) {
+  if (tracing::Tracer::current() != nullptr)
+    throw Unsupported("compile", "a backward cannot be traced inside a traced function.");
+  const Interpreter interpreter(LayoutFreedom(backward).run());
+  const auto replay = [&](const std::vector<at::Tensor>& arguments) {
+    return interpreter.replay(std::vector<at::Tensor>(arguments));
+  };
+  return tracing::retrace(backward, replay, input_metas(backward, tangents));
+}
+
+}  // namespace ahead::compiling

@@ -1,0 +1,80 @@
+#include "observe/recorder/observed_op.h"
+
+#include <ATen/core/enum_tag.h>
+
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+
+#include "ops/facts/facts.h"
+#include "trace/dispatch/traced_op.h"
+
+namespace ahead::observe {
+namespace {
+
+using Holds = ObservedOp::Holds;
+
+Holds holds(const c10::Type& type) {
+  switch (type.kind()) {
+    case c10::TypeKind::TensorType:
+      return Holds::Tensor;
+    case c10::TypeKind::OptionalType:
+      return holds(*type.containedType(0));
+    case c10::TypeKind::ListType: {
+      const c10::Type& element = *type.containedType(0);
+      if (element.kind() == c10::TypeKind::TensorType) return Holds::List;
+      return holds(element) == Holds::Tensor ? Holds::OptionalList : Holds::Nothing;
+    }
+    default:
+      return Holds::Nothing;
+  }
+}
+
+bool is_unfilled(std::string_view name) {
+  return name.starts_with("aten.empty") || name.starts_with("aten.new_empty");
+}
+
+}  // namespace
+
+ObservedOp::ObservedOp(const c10::OperatorHandle& h) : handle(h), op(&Operator::of(h)) {
+  const c10::FunctionSchema& schema = h.schema();
+  bool takes_tensors = false;
+  for (const c10::Argument& argument : schema.arguments()) {
+    Argument& described = arguments.emplace_back();
+    described.holds = holds(*argument.type());
+    takes_tensors |= described.holds != Holds::Nothing;
+    if (const c10::AliasInfo* alias = argument.alias_info()) {
+      described.is_written = alias->isWrite();
+      described.is_viewed = !alias->isWrite();
+    }
+  }
+  for (const c10::Argument& result : schema.returns()) {
+    results.push_back(holds(*result.type()));
+    returns_tensors |= results.back() != Holds::Nothing;
+  }
+  const tracing::TracedOp& traced = tracing::traced_op(h);
+  is_composite = h.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+  is_autocast = traced.is_autocast_cpu || traced.is_autocast_cuda;
+  reads_value = takes_tensors && !returns_tensors && h.hasTag(at::Tag::data_dependent_output);
+  makes_unfilled = is_unfilled(op->name());
+  is_factory = !takes_tensors && results.size() == 1 && results[0] == Holds::Tensor;
+  is_random = traced.random;
+  is_of_the_user = !op->name().starts_with("aten.");
+  has_decomposition = traced.decomposition != nullptr;
+}
+
+const ObservedOp& observed_op(const c10::OperatorHandle& handle) {
+  // Never freed: recordings refer to them. Not by handle: another operator may be registered at the
+  // address of one that was removed.
+  thread_local std::unordered_map<const Operator*, const ObservedOp*> known;
+  const ObservedOp*& entry = known[&Operator::of(handle)];
+  if (entry != nullptr) return *entry;
+  static std::mutex mutex;
+  static auto* all = new std::unordered_map<const Operator*, const ObservedOp*>;
+  std::lock_guard<std::mutex> lock(mutex);
+  const ObservedOp*& shared = (*all)[&Operator::of(handle)];
+  if (shared == nullptr) shared = new ObservedOp(handle);
+  return *(entry = shared);
+}
+
+}  // namespace ahead::observe

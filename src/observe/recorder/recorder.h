@@ -1,0 +1,206 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "observe/state/entry_state.h"
+#include "observe/state/handles.h"
+#include "observe/tape/tape.h"
+#include "trace/observers/generator_position.h"
+
+namespace ahead::observe {
+
+class OwnerCount;
+
+/// Writes down what user code does while it runs on real tensors.
+///
+/// A variable is a tensor object, held weakly: the recorder keeps nothing alive that eager would
+/// not. A tensor that no operator returned, such as one that autograd saved, is known by where it
+/// lies in memory.
+class Recorder {
+ public:
+  /// `before` is the recording of the call before, if there was one; `handles` are the callable's.
+  Recorder(const std::vector<at::Tensor>& inputs, std::shared_ptr<const Tape> before,
+           HandleWatch handles, const std::vector<WeakTensor>& leaves);
+  ~Recorder();
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  /// The recorder of the observed call that this thread, or a thread of the autograd engine, is in;
+  /// null: none is, or it looks away.
+  static Recorder* current();
+
+  /// An operator is called: runs it, and writes it down.
+  void call(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack& stack);
+
+  /// Something happened that no recording can repeat. The first reason counts.
+  void refuse(const std::string& reason);
+
+  void enter_checkpoint(const CheckpointPolicy& policy);
+  void leave_checkpoint(const std::vector<at::Tensor>& results);
+
+  /// Hooks come and go without an operator: these were just registered, and taken back.
+  void add_hook(const at::Tensor& tensor, const std::shared_ptr<const HookClosure::Function>& hook,
+                unsigned position);
+  void remove_hook(const at::Tensor& tensor, unsigned position);
+  void retain_grad(const at::Tensor& tensor);
+
+  /// Ends the recording of a call that returned these tensors, each of which the caller has so
+  /// often.
+  std::shared_ptr<Tape> finish(const std::vector<at::Tensor>& results, size_t handles_of_result);
+
+  /// What tensors from outside were at first; good once finished.
+  std::vector<EntryState>& entry_states() { return entry_states_; }
+
+ private:
+  struct Variable {
+    WeakTensor tensor;
+    const torch::autograd::Node* history = nullptr;
+    uint32_t output_nr = 0;
+    bool requires_grad = false;
+    bool has_flag = false;         ///< it was told itself to require grad
+    bool is_watched_leaf = false;  ///< its `.grad` may be changed
+    const c10::TensorImpl* grad = nullptr;
+    int32_t scope = -1;  ///< the composite operator that made it, as a step
+    const c10::StorageImpl* storage = nullptr;
+    uint64_t place = 0;
+  };
+  class Scope;
+
+  uint32_t note_ambient();
+  void check_engine();
+  bool is_in_backward() const;
+  void check_modes();
+  void compare_stored(const OwnerCount& count);
+  void find_states();
+  bool is_shared_with_result(const at::Tensor& input, const std::vector<at::Tensor>& results) const;
+  void note_entry(const at::Tensor& tensor, const WeakTensor& grad,
+                  const at::Tensor& shell_of_grad = {});
+  void note_first_grad(const at::Tensor& leaf);
+  void find_other_leaves();
+  VariableId meet(const at::Tensor& tensor);
+  VariableId meet_unknown(const at::Tensor& tensor);
+  VariableId find_by_place(const at::Tensor& tensor);
+  void meet_owner(const at::Tensor& handle);
+  bool is_captured(VariableId id) const;
+  void watch_memory(const ObservedOp& op, const at::Tensor& tensor, VariableId id);
+  VariableId add_captured(const at::Tensor& tensor);
+  VariableId add_number(const at::Tensor& tensor);
+  VariableId add_variable(const at::Tensor& tensor);
+  void place(VariableId id, const at::Tensor& tensor);
+  void see(VariableId id, const at::Tensor& tensor);
+  void note_changes(VariableId id, const at::Tensor& tensor);
+  void note_history(VariableId id, const at::Tensor& tensor);
+  std::shared_ptr<CustomHistory> describe_history(const NodePtr& node);
+  VariableId find_saved(const at::Tensor& tensor);
+  CustomHistory::Edge find_origin(const torch::autograd::Edge& edge,
+                                  const torch::autograd::Node& node);
+  void note_grad(VariableId id, const at::Tensor& tensor);
+  void leave_scopes(VariableId id);
+  bool is_inside(int32_t scope) const;
+  void take_arguments(const ObservedOp& op, const c10::IValue* args, Step& step);
+  void take_results(const ObservedOp& op, const c10::IValue* results, Step& step);
+  static void note_looks(const ObservedOp& op, const c10::IValue* results, Step& step);
+  void note_fills(const ObservedOp& op, const c10::IValue* args);
+  void fill(const at::Tensor& tensor, VariableId id);
+  void note_draw(bool is_before);
+  void check_generator(const tracing::GeneratorPosition& now);
+  size_t add(Step step);
+  void find_stored(const std::vector<at::Tensor>& results, size_t handles_of_result);
+  bool is_visible(int32_t scope) const;
+  void read_value(size_t index, const c10::IValue& value);
+  size_t add_hook_step(Step::Kind kind, const at::Tensor& tensor);
+  size_t first_step_after(const torch::autograd::Node& node) const;
+  void find_lost_hooks();
+  int32_t own_variable(const void* tensor) const;
+  void count_captured_by_hooks(OwnerCount& count) const;
+  bool leaves_history() const;
+  void check_retained();
+
+  const std::shared_ptr<const Tape> before_;
+  HandleWatch handles_;
+  std::shared_ptr<Tape> tape_ = std::make_shared<Tape>();
+  std::recursive_mutex mutex_;
+  std::vector<Variable> variables_;
+  std::unordered_map<const c10::TensorImpl*, VariableId> ids_;
+  /// What the call before used, by memory: it may be met by another handle first.
+  std::unordered_map<const c10::StorageImpl*, std::vector<WeakTensor>> used_before_;
+  struct Memory {
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+    std::vector<VariableId> variables;
+  };
+  std::unordered_map<const c10::StorageImpl*, Memory> memories_;
+  /// New memory that the host may write to: what an operator left empty, and what can be asked
+  /// whether somebody did.
+  struct NewMemory {
+    VariableId id;
+    bool is_empty;
+  };
+  std::unordered_map<const c10::StorageImpl*, NewMemory> new_memories_;
+  /// What each node gave a history, and as which of its results.
+  struct Made {
+    VariableId id;
+    uint32_t output_nr;
+  };
+  std::unordered_map<const torch::autograd::Node*, std::vector<Made>> made_by_;
+  std::unordered_map<const torch::autograd::Node*, std::shared_ptr<CustomHistory>> customs_;
+  /// `.grad` of leaves, as the call began or as they were met, and by that the leaf.
+  struct FirstGrad {
+    WeakTensor grad;
+    at::Tensor shell;
+    size_t num_hooks;
+  };
+  std::unordered_map<const c10::TensorImpl*, FirstGrad> first_grads_;
+  const std::vector<WeakTensor> leaves_;
+  std::unordered_map<const c10::TensorImpl*, const c10::TensorImpl*> leaf_of_grad_;
+  std::vector<int32_t> scopes_;
+  /// The hooks that the call registered: the step, and where LibTorch put it.
+  struct Hook {
+    size_t step;
+    unsigned position;
+    std::weak_ptr<const HookClosure::Function> registered;
+  };
+  std::vector<Hook> hooks_;
+  std::vector<EntryState> entry_states_;
+  std::vector<size_t> owners_of_inputs_;            ///< as the call began
+  std::unordered_set<VariableId> stored_at_entry_;  ///< what the call before stored and is there
+  std::unordered_set<const c10::TensorImpl*> noted_;
+  std::optional<tracing::GeneratorPosition> generator_;
+  const uint64_t first_sequence_;
+  /// The node of a backward in which the call is made.
+  const NodePtr outer_node_;
+};
+
+/// While it exists, what this thread does is recorded.
+class RecordingScope {
+ public:
+  explicit RecordingScope(Recorder& recorder);
+  ~RecordingScope();
+  RecordingScope(const RecordingScope&) = delete;
+  RecordingScope& operator=(const RecordingScope&) = delete;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// While it exists, what this thread does is not recorded.
+class RecordingPause {
+ public:
+  RecordingPause();
+  ~RecordingPause();
+  RecordingPause(const RecordingPause&) = delete;
+  RecordingPause& operator=(const RecordingPause&) = delete;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ahead::observe

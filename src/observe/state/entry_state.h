@@ -1,0 +1,77 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "base/libtorch.h"
+#include "observe/tape/tape.h"
+
+namespace torch::autograd {
+struct AutogradMeta;
+struct DifferentiableViewMeta;
+}
+
+namespace ahead::observe {
+
+/// What a tensor from outside was to autograd, and how it lay, when the user's code met it first.
+class EntryState {
+ public:
+  /// As it is now, but for `.grad`, which the code may have changed before.
+  EntryState(const at::Tensor& tensor, const at::Tensor& grad);
+  /// The same, for a `.grad` that may be gone: then something that looks like it takes its place.
+  EntryState(const at::Tensor& tensor, WeakTensor grad, at::Tensor shell_of_grad);
+
+  const WeakTensor& tensor() const { return tensor_; }
+  /// Exchanges what it was and what it is now. Memory that is gone is stood for by none.
+  void exchange();
+
+ private:
+  WeakTensor tensor_;
+  WeakTensor grad_;
+  at::Tensor shell_of_grad_;
+  NodePtr history_;
+  uint32_t output_nr_ = 0;
+  uint32_t attr_version_ = 0;
+  bool requires_grad_ = false;
+  bool is_view_ = false;
+  c10::weak_intrusive_ptr<c10::StorageImpl> storage_{c10::intrusive_ptr<c10::StorageImpl>()};
+  size_t nbytes_ = 0;
+  std::vector<int64_t> sizes_, strides_;
+  int64_t offset_ = 0;
+  // What it is after the call, while it is what it was before.
+  bool is_exchanged_ = false;
+  at::Tensor kept_grad_;
+  c10::Storage kept_storage_;
+
+  void exchange_layout(const at::Tensor& tensor);
+};
+
+/// Lets tensors from outside be what they were when the call began, so that the call can be traced
+/// when it is over; at its end they are as they were left.
+class AtEntry {
+ public:
+  explicit AtEntry(std::vector<EntryState>& states);
+  ~AtEntry();
+  AtEntry(const AtEntry&) = delete;
+  AtEntry& operator=(const AtEntry&) = delete;
+
+ private:
+  std::vector<EntryState>& states_;
+};
+
+/// The autograd meta data of a tensor; null if it has none. Nothing is made or brought up to date.
+torch::autograd::AutogradMeta* peek_meta(const at::Tensor& tensor);
+/// Likewise of what autograd knows as a view; null for others.
+torch::autograd::DifferentiableViewMeta* view_meta(const at::Tensor& tensor);
+/// The node that made a tensor, as far as it is written there.
+torch::autograd::Node* peek_history(const at::Tensor& tensor);
+/// The gradient of a tensor, as it is; null if it has none.
+c10::TensorImpl* peek_grad(const at::Tensor& tensor);
+/// How many hooks of the user's a tensor has.
+size_t count_hooks(const at::Tensor& tensor);
+at::Tensor lock(const WeakTensor& tensor);
+/// A tensor that looks like another and has no memory.
+at::Tensor shell_of(const at::Tensor& tensor);
+
+}  // namespace ahead::observe

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "observe/tape/tape.h"
+
+namespace ahead::observe {
+
+/// A tensor that the user's code made, if it is still there.
+struct MadeTensor {
+  VariableId id;
+  WeakTensor tensor;
+};
+
+/// Tells which tensors user code stored somewhere, by counting who else has them: autograd, which
+/// saves them for the backward, views of them, and the call's results.
+class OwnerCount {
+ public:
+  /// Looks at autograd nodes from a number on; the call itself made those from another one on.
+  OwnerCount(uint64_t first_sequence, uint64_t first_of_call)
+      : first_sequence_(first_sequence), first_of_call_(first_of_call) {}
+
+  /// A tensor that belongs to the caller so many times.
+  void add_result(const at::Tensor& tensor, size_t handles);
+  /// A tensor that is captured by a hook.
+  void add_handle(const WeakTensor& tensor) { ++owners_[tensor._unsafe_get_target()]; }
+  /// A node that saved tensors.
+  void add_node(const NodePtr& node) { count_saved({node}); }
+  /// A tensor whose `.grad` and base belong to it.
+  void add_owner(const at::Tensor& tensor);
+  /// How many owners a tensor has that are not known.
+  size_t unknown_owners(const WeakTensor& tensor) const;
+  /// Those that have more owners than are known.
+  std::vector<StoredTensor> find_stored(const std::vector<MadeTensor>& made);
+  /// Lets what nodes saved be another tensor with the same memory, version and history, so that
+  /// they are no owners of this one.
+  void let_go(const at::Tensor& tensor);
+
+  /// A node that the call made and that has hooks, by name; empty: there is none.
+  const std::string& hooked() const { return hooked_; }
+
+ private:
+  void count_saved(std::vector<NodePtr> open);
+  bool is_chained(const at::Tensor& tensor) const;
+
+  const uint64_t first_sequence_, first_of_call_;
+  std::unordered_map<const c10::TensorImpl*, size_t> owners_;
+  std::unordered_map<const torch::autograd::Node*, NodePtr> walked_;
+  std::unordered_set<const c10::TensorImpl*> chained_bases_;
+  std::string hooked_;
+};
+
+}  // namespace ahead::observe

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <c10/core/InferenceMode.h>
+
+#include <optional>
+
+#include "base/autocast.h"
+#include "runtime/call/call_guards.h"
+
+namespace ahead::observe {
+
+/// The modes under which an operator was called, so that it can be called under them again.
+struct Ambient {
+  static Ambient current() { return {runtime::AmbientState::current(), AutocastState::current()}; }
+
+  runtime::AmbientState state;
+  AutocastState autocast;
+};
+
+/// Puts the modes of recorded calls into effect, one after the other, as seen from those that the
+/// recording began with; at its end those that there were. Grad mode stays as it was put last.
+class AmbientReplay {
+ public:
+  explicit AmbientReplay(const Ambient& first) : first_(first) {}
+  ~AmbientReplay();
+  AmbientReplay(const AmbientReplay&) = delete;
+  AmbientReplay& operator=(const AmbientReplay&) = delete;
+
+  void apply(const Ambient& ambient);
+
+ private:
+  void leave_keys();
+
+  const Ambient& first_;
+  const Ambient* now_ = nullptr;
+  const AutocastState autocast_before_ = AutocastState::current();
+  const at::ScalarType dtype_before_ = c10::get_default_dtype_as_scalartype();
+  std::optional<c10::InferenceMode> inference_;
+  std::optional<c10::impl::ExcludeDispatchKeyGuard> excluded_;
+};
+
+}  // namespace ahead::observe

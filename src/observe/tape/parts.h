@@ -1,0 +1,36 @@
+#pragma once
+
+#include <vector>
+
+#include "observe/tape/tape.h"
+
+namespace ahead::observe {
+
+/// A stretch of a recording that can be a program of its own.
+struct Part {
+  size_t begin = 0, end = 0;          ///< the steps of the tape that it has
+  std::vector<VariableId> ins = {};   ///< what it is given
+  std::vector<VariableId> outs = {};  ///< what it returns
+  std::vector<size_t> captured = {};  ///< what it uses from outside, among Tape::captured
+  std::vector<size_t> hooks = {};     ///< the steps about hooks that follow it
+  bool is_one_by_one = false;         ///< its operators have to be called, rather than be compiled
+  uint32_t last_ambient = 0;          ///< as it leaves the modes
+};
+
+/// The whole recording, but for its hooks: it is given the call's arguments and then what the call
+/// before had stored, and returns what the call returned and then what it stored.
+Part whole(const Tape& tape);
+
+/// Whether a recording has hooks that somebody may call when it is over.
+bool has_hooks(const Tape& tape);
+
+/// The recording in parts, so that hooks can be registered between them: behind the operator that
+/// made what they are on, which is a part of its own, so that gradients of any order meet them as
+/// in eager. The first part is empty: its hooks come before all else. Throws Unsupported if it
+/// cannot be divided there.
+std::vector<Part> split(const Tape& tape);
+
+/// Whether these parts are more than hooks and then the whole recording.
+bool is_divided(const std::vector<Part>& parts);
+
+}  // namespace ahead::observe

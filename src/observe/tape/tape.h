@@ -1,0 +1,213 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/autograd/input_metadata.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ahead/checkpoint.h"
+#include "ahead/graph.h"
+#include "base/libtorch.h"
+#include "observe/recorder/observed_op.h"
+#include "observe/tape/ambient.h"
+#include "observe/tape/custom_formula.h"
+#include "observe/tape/hook_closure.h"
+
+namespace ahead::observe {
+
+/// A tensor of a recording, by number; none: no_variable.
+using VariableId = int32_t;
+constexpr VariableId no_variable = -1;
+
+using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+
+/// Where the callable's own object, or that of its module, has a tensor: so many bytes into the
+/// two.
+using Handle = uint32_t;
+
+/// The history that a custom autograd function gave to its results.
+struct CustomHistory {
+  std::string name;
+  /// The gradient; of what the forward left for it, tensors are in `saved_variables`, in order.
+  CustomFormula formula;
+  std::vector<VariableId> saved_variables;
+  /// Where an edge leads: to the history that a variable had then, or to another custom function.
+  struct Edge {
+    VariableId variable = no_variable;
+    std::shared_ptr<const CustomHistory> function = nullptr;
+    uint32_t number = 0;  ///< which result of that function
+  };
+  std::vector<Edge> edges;
+  /// What its results look like.
+  std::vector<torch::autograd::InputMetadata> results;
+};
+
+/// One thing that the user's code did.
+struct Step {
+  enum class Kind : uint8_t {
+    Call,             ///< called an operator
+    Read,             ///< read a value of ins[0], or whether ins[0] and ins[1] are equal
+    History,          ///< ran a custom autograd function, of which outs[0] is the result `number`
+    RequiresGrad,     ///< let ins[0] require grad, or not
+    SetGrad,          ///< made ins[1], or nothing, the gradient of the leaf ins[0]
+    Data,             ///< took outs[0], the data of ins[0], which has a version of its own
+    Fill,             ///< wrote `contents` to ins[0] without an operator
+    Number,           ///< made outs[0] of a number: `contents`
+    EnterCheckpoint,  ///< what follows is a checkpointed function's
+    LeaveCheckpoint,
+    AddHook,     ///< registered `hook` for the gradient of ins[0]
+    RemoveHook,  ///< took back the hook of ins[0] that the step `number` registered
+    RetainGrad,  ///< let ins[0], which is no leaf, have its gradient in `.grad`
+  };
+
+  Kind kind;
+  /// Of a Call: what it is made of follows, up to `end`, and stands for it if it is taken apart.
+  bool is_apart = false;
+  /// Of a hook: nobody can call it any more when the call is over.
+  bool is_lost = false;
+  uint32_t ambient = 0;  ///< among Tape::ambients
+  uint32_t end = 0;
+  /// AddHook and RetainGrad: one more than the step that gave ins[0] its history; 0: none did.
+  uint32_t number = 0;
+  uint64_t sequence = 0;  ///< the number of the next autograd node, before it
+  const ObservedOp* op = nullptr;
+  /// Of a Call: its arguments; of a list of tensors only the number of its elements, of a tensor
+  /// none, of a tensor that is not given `false`. RequiresGrad, Read: the value.
+  std::vector<c10::IValue> args = {};
+  std::vector<VariableId> ins = {};
+  std::vector<VariableId> outs = {};
+  /// Of a Call of an operator of the user's: what it returned looks like.
+  std::vector<TensorMeta> looks = {};
+  at::Tensor contents = {};
+  std::shared_ptr<CustomHistory> history = nullptr;
+  std::shared_ptr<const CheckpointPolicy> policy = nullptr;
+  std::shared_ptr<const HookClosure> hook = nullptr;
+
+  bool is_hook() const {
+    return kind == Kind::AddHook || kind == Kind::RemoveHook || kind == Kind::RetainGrad;
+  }
+};
+
+/// A tensor from outside that the user's code used without being given it.
+struct CapturedTensor {
+  VariableId id;
+  WeakTensor tensor;
+  /// What the call before had stored, as the variable of its tape; none: it is another tensor.
+  VariableId stored_before = no_variable;
+  TensorMeta look = {};
+  bool had_grad = false;  ///< when the call began
+  size_t num_hooks = 0;   ///< likewise
+  /// The leaf whose `.grad` it was when the call began; null: none's.
+  const c10::TensorImpl* grad_of = nullptr;
+  /// What it held, if the code seems to make it anew in each call; undefined: it was not looked at.
+  at::Tensor contents = {};
+  /// The handle by which the callable had it, if calls assign to that: it is state wherever it is
+  /// from.
+  std::optional<Handle> handle = {};
+  /// Another call is given what is stored there by then.
+  bool is_state = false;
+  /// If it may be state: as it was when it was met. Only there until the call has been traced.
+  at::Tensor state = {};
+  /// A tensor that looks like it, for when it is gone.
+  at::Tensor shell = {};
+  size_t owners = 0;  ///< beside autograd, when the call was over; none: the host made it inside
+};
+
+/// A leaf that other calls use, and whether it had a gradient when the call began.
+struct OtherLeaf {
+  WeakTensor tensor;
+  bool had_grad = false;
+};
+
+/// A tensor that the user's code made and stored outside itself.
+struct StoredTensor {
+  VariableId id;
+  WeakTensor tensor;
+  size_t owners = 0;  ///< beside autograd
+  /// All of them, if the callable's own bytes show them; else none.
+  std::vector<Handle> handles = {};
+};
+
+/// What a handle that calls assign to had when a call began.
+struct HeldTensor {
+  Handle handle;
+  const c10::TensorImpl* tensor = nullptr;  ///< null: it was undefined
+  std::optional<TensorMeta> look = {};      ///< if that is known
+  Handle first_same = 0;                    ///< the first handle that had the same tensor
+  bool is_captured = false;                 ///< the call used it
+  bool is_used = false;                     ///< this call or another one used what the handle had
+  bool is_pinned = false;                   ///< the call has it by other ways as well
+};
+
+/// A handle that was given what another one had when the call began, or nothing.
+struct MovedTensor {
+  Handle to;
+  std::optional<Handle> from;
+  bool operator==(const MovedTensor& other) const = default;
+};
+
+/// Where in a recording the autograd node of a custom function was made.
+struct MadeHistory {
+  size_t before;  ///< this step
+  std::shared_ptr<CustomHistory> history;
+};
+
+/// What one run of the user's code did.
+struct Tape {
+  int32_t num_inputs = 0;  ///< the first variables are the arguments
+  int32_t num_variables = 0;
+  std::vector<Ambient> ambients = {};
+  std::vector<Step> steps = {};
+  std::vector<MadeHistory> histories = {};
+  std::vector<CapturedTensor> captured = {};
+  std::vector<OtherLeaf> other_leaves = {};
+  std::vector<StoredTensor> stored = {};
+  std::vector<HeldTensor> held = {};
+  std::vector<MovedTensor> moved = {};
+  std::vector<VariableId> results = {};
+  std::string result_spec = {};
+  uint32_t last_ambient = 0;  ///< as the code left it
+  bool differentiates = false;
+  /// What the call computed can be differentiated when it is over.
+  bool leaves_history = false;
+  /// The autograd nodes that the call made.
+  std::vector<decltype(weak(NodePtr()))> nodes = {};
+  uint64_t first_sequence = 0;  ///< of the autograd nodes that the call made
+  /// Whether it leaves another tensor, or none, there.
+  bool assigns(Handle handle) const;
+  /// Whether it stored this tensor.
+  bool stores(const void* tensor) const;
+  /// How many tensors it stored so that it is not known where.
+  size_t num_stored_anywhere() const;
+  /// What the call before stored is still there: the code adds to something.
+  bool is_growing = false;
+  /// Each tensor that it stored took the place of the one that the call before had stored there.
+  bool replaces_stored = false;
+  /// What calls before stored, where this one stored nothing.
+  std::vector<WeakTensor> stored_earlier = {};
+  /// An argument has more owners than before: the code, or another thread.
+  bool keeps_arguments = false;
+  /// Why it cannot be run again; empty: it can.
+  std::string refusal = {};
+};
+
+/// Where two recordings part.
+struct TapeDifference {
+  size_t step = 0;
+  std::string text = {};
+  /// Something tells the calls apart: a truth value or an integer that was read is another one, or
+  /// tensors from outside look different, or have gradients that they had not.
+  bool is_outcome = false;
+  /// Gradients were there that were not, or the other way round.
+  bool has_other_grads = false;
+};
+
+/// The first difference between what two calls did; none: they did the same.
+std::optional<TapeDifference> difference(const Tape& before, const Tape& now);
+
+}  // namespace ahead::observe

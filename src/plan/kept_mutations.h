@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "ahead/graph.h"
+#include "runtime/call/call_plan.h"
+
+namespace ahead::compiling {
+
+/// Lets a forward graph write new contents to its inputs itself (`aten.copy_`, at its end), where
+/// that makes no difference to the caller; the output MutatedInput is undefined then. `inputs` are
+/// those of the graph as they are now. Returns the number of writes it kept.
+size_t keep_mutations(Graph& forward, runtime::CallPlan& plan,
+                      const std::vector<at::Tensor>& inputs);
+
+}  // namespace ahead::compiling

@@ -1,0 +1,490 @@
+#include "plan/plan_builder.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "ahead/errors.h"
+#include "ir/layout_copy.h"
+#include "ir/tensor_meta.h"
+#include "ops/facts/facts.h"
+#include "ops/facts/node_facts.h"
+
+namespace ahead::compiling {
+namespace {
+
+using ops::root_of;
+using ops::viewed_by;
+using runtime::CallPlan;
+using runtime::Source;
+using runtime::ViewStep;
+using tracing::Capture;
+using tracing::InputFacts;
+using tracing::ResultFacts;
+
+int32_t position(int64_t index) {
+  return static_cast<int32_t>(index);
+}
+
+int64_t end_of(const TensorMeta& meta) {
+  int64_t end = meta.offset + 1;
+  for (size_t i = 0; i < meta.sizes.size(); ++i) {
+    if (meta.sizes[i] == 0) return meta.offset;
+    end += (meta.sizes[i] - 1) * meta.strides[i];
+  }
+  return end;
+}
+
+bool lies_within(const TensorMeta& part, const TensorMeta& whole) {
+  return part.offset >= whole.offset && end_of(part) <= end_of(whole);
+}
+
+class PlanBuilder {
+ public:
+  explicit PlanBuilder(const Capture& capture) : capture_(capture), graph_(capture.graph) {
+    int32_t next = 0;
+    for (const Graph::Input& input : graph_.inputs()) {
+      forward_input_.push_back(input.slot.kind == Slot::Kind::Tangent ? -1 : next++);
+    }
+  }
+
+  CallPlan build() {
+    for (size_t i = 0; i < graph_.inputs().size(); ++i) add_input(i);
+    for (size_t i = 0; i < graph_.inputs().size(); ++i) add_write(i);
+    for (size_t i = 0; i < graph_.outputs().size(); ++i) {
+      const Slot slot = graph_.outputs()[i].slot;
+      if (slot.kind == Slot::Kind::AccumulatedGrad) {
+        plan_.new_grads.push_back({forward_input(slot.index), forward_position(i)});
+      }
+    }
+    for (size_t i = 0; i < graph_.inputs().size(); ++i) add_reset(i);
+    plan_.num_reset_views = plan_.views.size();
+    for (const ResultFacts& facts : capture_.results) {
+      plan_.results.push_back(result(facts, position(static_cast<int64_t>(plan_.results.size()))));
+      if (facts.is_inference) add_inference_output(facts, plan_.results.back().source);
+    }
+    plan_.differentiates = capture_.differentiates;
+    return std::move(plan_);
+  }
+
+ private:
+  void add_input(size_t index) {
+    const Graph::Input& input = graph_.inputs()[index];
+    if (input.slot.kind == Slot::Kind::Tangent) return;
+    CallPlan::Input planned;
+    if (input.slot.kind == Slot::Kind::Primal) {
+      planned = {CallPlan::Input::Kind::Argument, input.slot.index, capture_.inputs[index].reached};
+    } else if (capture_.inputs[index].grad_of >= 0) {
+      planned = {
+          CallPlan::Input::Kind::GradOfInput, forward_input(capture_.inputs[index].grad_of), {}};
+    } else {
+      planned = {CallPlan::Input::Kind::Captured, 0, input.captured};
+    }
+    plan_.inputs.push_back(std::move(planned));
+  }
+
+  void add_write(size_t index) {
+    const InputFacts& facts = capture_.inputs[index];
+    const int32_t input = forward_input(position(static_cast<int64_t>(index)));
+    if (facts.new_requires_grad) {
+      plan_.requires_grad_changes.push_back({input, *facts.new_requires_grad});
+    }
+    const int64_t output =
+        graph_.find_output({Slot::Kind::MutatedInput, position(static_cast<int64_t>(index))});
+    const bool only_version = output < 0 && !facts.new_geometry;
+    if (only_version && (facts.writes == 0 || facts.new_memory)) return;
+    CallPlan::Write write{input, output < 0 ? -1 : forward_position(static_cast<size_t>(output)),
+                          facts.seen_by_autograd, facts.writes, facts.new_geometry};
+    if (write.geometry) write.geometry->offset -= graph_.inputs()[index].value->meta.offset;
+    plan_.writes.push_back(std::move(write));
+  }
+
+  void add_reset(size_t index) {
+    const InputFacts& facts = capture_.inputs[index];
+    if (!facts.new_memory) return;
+    const CallPlan::Result memory = result(facts.new_memory->facts, facts.new_memory->index);
+    plan_.resets.push_back(
+        {forward_input(position(static_cast<int64_t>(index))), memory.source, facts.writes});
+  }
+
+  /// Tangents are inputs of the backward, so they do not count.
+  int32_t forward_input(int32_t input) const { return forward_input_[static_cast<size_t>(input)]; }
+
+  /// Gradients are outputs of the backward, so they do not count.
+  int32_t forward_position(size_t output) const {
+    int32_t count = 0;
+    for (size_t i = 0; i < output; ++i) {
+      count += graph_.outputs()[i].slot.kind == Slot::Kind::GradOf ? 0 : 1;
+    }
+    return count;
+  }
+
+  int32_t output_with(Slot slot) const {
+    return forward_position(static_cast<size_t>(graph_.find_output(slot)));
+  }
+
+  CallPlan::Result result(const ResultFacts& facts, int32_t index) {
+    using Kind = ResultFacts::Kind;
+    CallPlan::Result planned{CallPlan::Result::Kind::Tensor};
+    planned.requires_grad = facts.requires_grad;
+    planned.is_leaf = facts.is_leaf;
+    switch (facts.kind) {
+      case Kind::Undefined:
+        planned.kind = CallPlan::Result::Kind::Undefined;
+        break;
+      case Kind::Result:
+        planned.kind = CallPlan::Result::Kind::Repeated;
+        planned.repeats = facts.base;
+        break;
+      case Kind::Fresh:
+        planned.source = {Source::Kind::Output, output_with({Slot::Kind::Output, index})};
+        add_version(planned.source.index, facts);
+        break;
+      case Kind::Input:
+        planned.source = {Source::Kind::Input, forward_input(facts.base)};
+        break;
+      case Kind::ViewOfInput:
+        planned.source = view(facts, {Source::Kind::Input, forward_input(facts.base)});
+        break;
+      case Kind::CustomView:
+        planned.history = output_with({Slot::Kind::Output, index});
+        planned.source = view(facts, {Source::Kind::Input, forward_input(facts.base)});
+        break;
+      case Kind::ViewOfResult:
+        planned.source =
+            view(facts, {Source::Kind::Output, output_with({Slot::Kind::Output, facts.base})});
+        break;
+      case Kind::ViewOfBase: {
+        const int32_t base = output_with({Slot::Kind::IntermediateBase, facts.base});
+        planned.source = view(facts, {Source::Kind::Output, base});
+        add_version(base, facts);
+        break;
+      }
+    }
+    return planned;
+  }
+
+  void add_version(int32_t output, const ResultFacts& facts) {
+    if (facts.version != 0 && !facts.is_inference)
+      plan_.new_versions.push_back({output, facts.version});
+  }
+
+  /// Views are inference tensors if what they view is one.
+  void add_inference_output(const ResultFacts& facts, Source source) {
+    if (facts.kind == ResultFacts::Kind::ViewOfBase) {
+      source = {Source::Kind::Output, output_with({Slot::Kind::IntermediateBase, facts.base})};
+    } else if (facts.kind != ResultFacts::Kind::Fresh) {
+      return;
+    }
+    std::vector<int32_t>& known = plan_.inference_outputs;
+    if (std::find(known.begin(), known.end(), source.index) == known.end())
+      known.push_back(source.index);
+  }
+
+  Source view(const ResultFacts& facts, Source base) {
+    const Chain views = views_between(facts.root, facts.value);
+    if (!views.is_found || is_strided(facts)) return strided_view(facts, base);
+    const std::vector<const Value*>& chain = views.values;
+    const bool is_beyond_detach =
+        views.is_twin &&
+        (num_detached(facts.value) < num_detached(facts.root) || !has_base_of_root(facts));
+    if (chain.empty() && views.is_twin && !is_beyond_detach) return alias(base, facts);
+    if (chain.empty()) return detached(base, facts);
+    const size_t num_hidden = num_until_last_detach(chain);
+    Source source = is_beyond_detach ? detached(base, facts) : base;
+    for (size_t i = 0; i < chain.size(); ++i) {
+      const Node& node = *chain[i]->producer();
+      const bool no_grad = facts.history_length != 0
+                               ? i + facts.history_length < chain.size()
+                               : is_without_grad(facts, &node, i + 1 == chain.size());
+      if (i < num_hidden) {
+        source = shared_step(make_step(node, source, /*no_grad=*/true), facts.base_identity);
+      } else {
+        source = step(node, source, no_grad);
+      }
+      source.result = position(chain[i]->index());
+    }
+    return source;
+  }
+
+  /// Whether autograd knows a view of a result as one, rather than as a tensor of its own with the
+  /// same memory.
+  bool has_base_of_root(const ResultFacts& facts) const {
+    return facts.kind != ResultFacts::Kind::ViewOfResult ||
+           capture_.results[static_cast<size_t>(facts.base)].base_identity == facts.base_identity;
+  }
+
+  static bool is_strided(const ResultFacts& facts) {
+    const TensorMeta &from = facts.root->meta, &to = facts.value->meta;
+    return facts.is_strided_view && from.dtype == to.dtype && lies_within(to, from);
+  }
+
+  /// After a write views are made anew, with or without grad mode, whatever their history is.
+  static bool is_without_grad(const ResultFacts& facts, const Node* view, bool is_last) {
+    const bool is_written = facts.version != 0;
+    const bool has_history = facts.requires_grad && !facts.is_leaf;
+    if (is_written && facts.is_no_grad_view) return facts.is_leaf || !is_last;
+    return view != nullptr && view->has(Tag::NoGrad) && !(is_written && has_history);
+  }
+
+  /// The views that lead from one value to another, outermost last.
+  struct Chain {
+    bool is_found = true;
+    std::vector<const Value*> values;
+    bool is_twin = false;  ///< they lead from a twin of the first value
+  };
+
+  /// A view that was written to, or changed its shape in place, is made anew by each of its views;
+  /// such a twin will do.
+  static Chain views_between(Value* from, Value* to) {
+    if (root_of(from) != root_of(to)) throw_not_repeatable(*to);
+    Chain chain;
+    for (Value* value = to; value != from && chain.is_found; value = viewed_by(value)) {
+      if (viewed_by(value) == nullptr) {
+        chain.is_twin = true;
+        chain.is_found = drop_twins(all_views(from), chain.values);
+        break;
+      }
+      chain.values.push_back(value);
+    }
+    std::reverse(chain.values.begin(), chain.values.end());
+    return chain;
+  }
+
+  static std::vector<const Value*> all_views(Value* value) {
+    std::vector<const Value*> chain;
+    for (; viewed_by(value) != nullptr; value = viewed_by(value)) chain.push_back(value);
+    return chain;
+  }
+
+  /// Leaves of a chain of views what remains once those of another chain, which both begin with,
+  /// are made. False if they do not.
+  static bool drop_twins(const std::vector<const Value*>& made, std::vector<const Value*>& chain) {
+    for (auto twin = made.rbegin(); twin != made.rend(); ++twin) {
+      if (chain.empty() || !is_same_view(**twin, *chain.back())) return false;
+      chain.pop_back();
+    }
+    return true;
+  }
+
+  static bool is_same_view(const Value& a, const Value& b) {
+    const Node &first = *a.producer(), &second = *b.producer();
+    if (&first.op() != &second.op() || a.index() != b.index()) return false;
+    for (size_t i = 1; i < first.args().size(); ++i) {
+      if (constant(first, i) != constant(second, i)) return false;
+    }
+    return true;
+  }
+
+  [[noreturn]] static void throw_not_repeatable(const Value& view) {
+    throw Unsupported("compile", view.meta.str() +
+                                     ": this result shares memory with another tensor in a way "
+                                     "that the caller cannot repeat. Return a clone of it.");
+  }
+
+  static bool is_detach(const Node& node) {
+    static const Operator* const detach = Operator::find("aten.detach");
+    return &node.op() == detach;
+  }
+
+  static int64_t num_detached(Value* value) {
+    const std::vector<const Value*> chain = all_views(value);
+    return std::count_if(chain.begin(), chain.end(),
+                         [](const Value* view) { return is_detach(*view->producer()); });
+  }
+
+  static size_t num_until_last_detach(const std::vector<const Value*>& chain) {
+    size_t count = chain.size();
+    while (count > 0 && !is_detach(*chain[count - 1]->producer())) --count;
+    return count;
+  }
+
+  /// The view by its place in memory, of a tensor that changed its shape since the view was made.
+  Source strided_view(const ResultFacts& facts, Source base) {
+    static const Operator* const as_strided = Operator::find("aten.as_strided");
+    const TensorMeta &from = facts.root->meta, &to = facts.value->meta;
+    if (from.dtype != to.dtype || !lies_within(to, from)) throw_not_repeatable(*facts.value);
+    if (num_detached(facts.value) != num_detached(facts.root)) base = detached(base, facts);
+    ViewStep step{&as_strided->handle(),
+                  base,
+                  {at::IntArrayRef(to.sizes).vec(), at::IntArrayRef(to.strides).vec(),
+                   to.offset - from.offset},
+                  is_without_grad(facts, facts.value->producer(), /*is_last=*/true),
+                  /*is_relative=*/true,
+                  facts.is_one_of_several};
+    plan_.views.push_back(std::move(step));
+    return {Source::Kind::View, position(static_cast<int64_t>(plan_.views.size())) - 1};
+  }
+
+  Source alias(Source base, const ResultFacts& facts) {
+    static const Operator* const alias = Operator::find("aten.alias");
+    plan_.views.push_back({&alias->handle(),
+                           base,
+                           {},
+                           is_without_grad(facts, facts.value->producer(), /*is_last=*/true)});
+    return {Source::Kind::View, position(static_cast<int64_t>(plan_.views.size())) - 1};
+  }
+
+  Source detached(Source base, const ResultFacts& facts) {
+    static const Operator* const detach = Operator::find("aten.detach");
+    return shared_step({&detach->handle(), base, {}, /*no_grad=*/true}, facts.base_identity);
+  }
+
+  /// What lies before a detach() is the same for all results that are views of the detached tensor,
+  /// though after a write the trace makes each of them anew. It has no history that anybody sees.
+  Source shared_step(ViewStep step, const void* base_identity) {
+    for (const auto& [identity, index] : shared_steps_) {
+      const ViewStep& known = plan_.views[static_cast<size_t>(index)];
+      if (identity == base_identity && known.op == step.op && known.no_grad == step.no_grad &&
+          known.source == step.source && known.rest == step.rest) {
+        return {Source::Kind::View, index};
+      }
+    }
+    const int32_t index = position(static_cast<int64_t>(plan_.views.size()));
+    shared_steps_.emplace_back(base_identity, index);
+    plan_.views.push_back(std::move(step));
+    return {Source::Kind::View, index};
+  }
+
+  static ViewStep make_step(const Node& node, Source source, bool no_grad) {
+    ViewStep step{&node.op().handle(), source, {}, no_grad};
+    for (size_t i = 1; i < node.args().size(); ++i) step.rest.push_back(constant(node, i));
+    return step;
+  }
+
+  /// The results of one operator are made by one step, as in eager.
+  Source step(const Node& node, Source source, bool no_grad) {
+    const auto [known, is_new] = steps_.emplace(std::make_pair(&node, no_grad),
+                                                position(static_cast<int64_t>(plan_.views.size())));
+    if (is_new) plan_.views.push_back(make_step(node, source, no_grad));
+    return {Source::Kind::View, known->second};
+  }
+
+  static c10::IValue constant(const Node& node, size_t index) {
+    const Argument& argument = node.args()[index];
+    if (argument.is_constant()) return argument.constant();
+    throw InternalError("compile", node.op().name() + ": a view takes a second tensor.");
+  }
+
+  const Capture& capture_;
+  const Graph& graph_;
+  std::vector<int32_t> forward_input_;
+  CallPlan plan_;
+  std::map<std::pair<const Node*, bool>, int32_t> steps_;
+  std::vector<std::pair<const void*, int32_t>> shared_steps_;
+};
+
+bool is_seen_by_caller(Slot slot) {
+  return slot.kind == Slot::Kind::Output || slot.kind == Slot::Kind::IntermediateBase;
+}
+
+/// The first output whose memory a saved value may share; -1: none.
+int32_t output_sharing(const Graph& forward, Value* saved) {
+  for (size_t i = 0; i < forward.outputs().size(); ++i) {
+    const Graph::Output& output = forward.outputs()[i];
+    if (output.value == nullptr || !is_seen_by_caller(output.slot)) continue;
+    if (root_of(output.value) == root_of(saved)) return position(static_cast<int64_t>(i));
+  }
+  return -1;
+}
+
+/// Notes with which others an input belongs together, if not all outputs lead to it.
+void add_if_partly_reached(CallPlan& plan, int32_t input, const std::vector<bool>& outputs) {
+  const auto place = std::find(plan.grad_inputs.begin(), plan.grad_inputs.end(), input);
+  const auto index = place - plan.grad_inputs.begin();
+  if (place == plan.grad_inputs.end() || !plan.is_reached[static_cast<size_t>(index)] ||
+      std::find(outputs.begin(), outputs.end(), false) == outputs.end())
+    return;
+  const auto is_alike = [&](const CallPlan::PartlyReached& other) {
+    return other.outputs == outputs;
+  };
+  auto alike = std::find_if(plan.partly_reached.begin(), plan.partly_reached.end(), is_alike);
+  if (alike == plan.partly_reached.end()) alike = plan.partly_reached.insert(alike, {outputs, {}});
+  alike->places.push_back(position(index));
+}
+
+}  // namespace
+
+CallPlan plan_call(const Capture& capture) {
+  CallPlan plan = PlanBuilder(capture).build();
+  plan.grad_mode_after = capture.grad_mode_after;
+  return plan;
+}
+
+void copy_raised_inputs(PartitionedGraphs& graphs, const CallPlan& plan) {
+  Graph& forward = graphs.forward;
+  const size_t first_saved = forward.outputs().size() - graphs.saved.size();
+  for (size_t i = 0; i < graphs.saved.size(); ++i) {
+    SavedValue& saved = graphs.saved[i];
+    const bool is_raised = saved.input >= 0 && std::any_of(plan.writes.begin(), plan.writes.end(),
+                                                           [&](const CallPlan::Write& write) {
+                                                             return write.input == saved.input;
+                                                           });
+    if (!is_raised) continue;
+    Value* input = forward.inputs()[static_cast<size_t>(saved.input)].value;
+    if (fill_of(input->meta) == Fill::Overlaps) {
+      throw Unsupported(
+          "compile", input->meta.str() +
+                         ": the function changes the shape of this tensor in place, several "
+                         "elements of which are the same memory. Use a view of the other shape.");
+    }
+    forward.set_output(first_saved + i, add_layout_copy(forward, input));
+    saved.input = saved.output = -1;
+    saved.copied = saved.owned = true;
+    saved.reason = "copied: its shape is changed in place";
+  }
+}
+
+void plan_backward(CallPlan& plan, PartitionedGraphs& graphs) {
+  Graph& forward = graphs.forward;
+  const size_t first_saved = forward.outputs().size() - graphs.saved.size();
+  for (size_t i = graphs.saved.size(); i-- > 0;) {
+    if (graphs.saved[i].input >= 0 || graphs.saved[i].output >= 0) {
+      forward.erase_output(first_saved + i);
+    }
+  }
+  size_t next = first_saved;
+  for (const SavedValue& saved : graphs.saved) {
+    using Kind = CallPlan::Saved::Kind;
+    if (saved.input >= 0) {
+      plan.saved.push_back({Kind::Input, position(saved.input)});
+    } else if (saved.output >= 0) {
+      plan.saved.push_back({Kind::Output, position(saved.output)});
+    } else {
+      Value* value = forward.outputs()[next].value;
+      plan.saved.push_back({Kind::Intermediate, position(static_cast<int64_t>(next)),
+                            output_sharing(forward, value)});
+      ++next;
+    }
+  }
+  int32_t variables = 0, intermediates = 0;
+  for (CallPlan::Saved& saved : plan.saved) {
+    const bool is_kept = saved.kind == CallPlan::Saved::Kind::Intermediate;
+    saved.place = is_kept ? intermediates++ : variables++;
+  }
+  for (const Graph::Input& input : graphs.backward.inputs()) {
+    if (input.slot.kind == Slot::Kind::Tangent) plan.differentiable.push_back(input.slot.index);
+  }
+  for (const Graph::Output& output : graphs.backward.outputs()) {
+    plan.grad_inputs.push_back(output.slot.index);
+    plan.is_reached.push_back(output.value != nullptr);
+  }
+}
+
+void find_partly_reached(CallPlan& plan, const Capture& capture) {
+  plan.released_with = capture.tangents_sharing;
+  plan.passed_by = capture.tangents_passing_through;
+  if (capture.tangents_leading_to.empty()) return;
+  std::vector<int32_t> forward_input;
+  int32_t next = 0;
+  for (const Graph::Input& input : capture.graph.inputs())
+    forward_input.push_back(input.slot.kind == Slot::Kind::Tangent ? -1 : next++);
+  size_t gradient = 0;
+  for (const Graph::Output& output : capture.graph.outputs()) {
+    if (output.slot.kind != Slot::Kind::GradOf) continue;
+    const int32_t input = forward_input[static_cast<size_t>(output.slot.index)];
+    add_if_partly_reached(plan, input, capture.tangents_leading_to.at(gradient++));
+  }
+}
+
+}  // namespace ahead::compiling

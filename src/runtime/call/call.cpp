@@ -1,0 +1,396 @@
+#include "runtime/call/call.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/alias.h>
+#include <ATen/record_function.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "ahead/errors.h"
+#include "runtime/call/base_of.h"
+#include "runtime/call/log_tensors.h"
+#include "runtime/call/view_write.h"
+#include "runtime/node/compiled_node.h"
+
+namespace ahead::runtime {
+namespace {
+
+/// The same memory as a tensor that is made in inference mode. A view would not be one.
+at::Tensor as_inference_tensor(const at::Tensor& tensor) {
+  c10::InferenceMode inference;
+  at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(tensor.storage()),
+                                                             tensor.key_set(), tensor.dtype());
+  made.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(),
+                                                    tensor.storage_offset());
+  return made;
+}
+
+/// Makes a view look as if a custom autograd function had returned it, and a tensor that only
+/// shares memory as if it had been written to.
+void set_custom_history(const at::Tensor& view, const at::Tensor& output) {
+  namespace impl = torch::autograd::impl;
+  if (view.is_view()) {
+    impl::get_view_autograd_meta(view)->set_creation_meta(
+        torch::autograd::CreationMeta::IN_CUSTOM_FUNCTION);
+  }
+  impl::set_gradient_edge(view, impl::gradient_edge(output));
+}
+
+void set_one_of_several(const at::Tensor& view) {
+  if (!view.is_view()) return;
+  torch::autograd::impl::get_view_autograd_meta(view)->set_creation_meta(
+      torch::autograd::CreationMeta::MULTI_OUTPUT_NODE);
+}
+
+/// One call on its way from arguments to results.
+class Call {
+ public:
+  explicit Call(const CallPlan& plan) : plan_(plan) {}
+
+  std::vector<at::Tensor> run(const std::shared_ptr<const CallPlan>& shared_plan,
+                              const std::vector<at::Tensor>& args) {
+    args_ = &args;
+    gather_inputs();
+    if (plan_.asserts != nullptr) plan_.asserts->check_inputs(inputs_);
+    outputs_ = plan_.forward(std::vector<at::Tensor>(inputs_));
+    check_outputs();
+    if (plan_.asserts != nullptr) plan_.asserts->check_outputs(inputs_, outputs_);
+    own_outputs();
+    make_inference_tensors();
+    set_versions();
+    change_requires_grad(true);
+    if (plan_.backward != nullptr) add_node(shared_plan);
+    change_requires_grad(false);
+    write_inputs();
+    save_again();
+    set_new_grads();
+    make_leaves();
+    make_views(plan_.num_reset_views);
+    reset_inputs();
+    make_views(plan_.views.size());
+    if (plan_.grad_mode_after) at::GradMode::set_enabled(*plan_.grad_mode_after);
+    std::vector<at::Tensor> results = make_results();
+    if (node_ && !plan_.passed_by.empty()) watch(results);
+    return results;
+  }
+
+ private:
+  void gather_inputs() {
+    RECORD_USER_SCOPE("ahead.prologue");
+    inputs_ = graph_inputs(plan_, *args_);
+    if (plan_.verbose) log_tensors(plan_.name + " is given", inputs_);
+  }
+
+  void check_outputs() const {
+    if (outputs_.size() >= static_cast<size_t>(plan_.num_outputs)) return;
+    throw UserError("call", plan_.name + ": the backend returned " +
+                                std::to_string(outputs_.size()) + " outputs, its graph has " +
+                                std::to_string(plan_.num_outputs) +
+                                ". An executable returns one tensor for each graph output.");
+  }
+
+  /// A backend may return one of its arguments, or one tensor twice; history needs a tensor for
+  /// each output.
+  void own_outputs() {
+    for (int32_t i = 0; i < plan_.first_saved_output; ++i) {
+      at::Tensor& output = outputs_[static_cast<size_t>(i)];
+      if (!output.defined() || output.use_count() == 1) continue;
+      at::AutoDispatchBelowADInplaceOrView below_autograd;
+      output = at::alias(output);
+    }
+  }
+
+  void make_inference_tensors() {
+    for (int32_t output : plan_.inference_outputs) {
+      at::Tensor& tensor = outputs_[static_cast<size_t>(output)];
+      if (!tensor.is_inference()) tensor = as_inference_tensor(tensor);
+    }
+  }
+
+  /// Before anything is saved: what is saved is as the function left it.
+  void set_versions() {
+    for (const auto& [output, version] : plan_.new_versions) {
+      const at::Tensor& tensor = outputs_[static_cast<size_t>(output)];
+      if (tensor.is_inference()) continue;
+      c10::VariableVersion counter = tensor.unsafeGetTensorImpl()->version_counter();
+      counter.set_version(version);
+    }
+  }
+
+  /// A change of shape alone does not spoil what is saved, wherever the function saved it: it is
+  /// saved at the version that it will have.
+  void raise_versions() {
+    for (const CallPlan::Write& write : plan_.writes) {
+      const at::Tensor& input = inputs_[static_cast<size_t>(write.input)];
+      if (write.changes_contents() || input.is_inference()) continue;
+      raise_version(input, static_cast<int64_t>(write.version_bumps));
+    }
+    for (const CallPlan::Reset& reset : plan_.resets) {
+      const at::Tensor& input = inputs_[static_cast<size_t>(reset.input)];
+      if (!input.is_inference()) raise_version(input, static_cast<int64_t>(reset.version_bumps));
+    }
+  }
+
+  void add_node(const std::shared_ptr<const CallPlan>& shared_plan) {
+    node_ = make_autograd_node<CompiledNode>(shared_plan);
+    auto& node = static_cast<CompiledNode&>(*node_);
+    node.connect(inputs_, outputs_, node_);
+    const std::vector<at::Tensor> inputs = inputs_to_save();
+    // Not before: views of a tensor whose version was raised get another history.
+    raise_versions();
+    node.save(inputs, outputs_);
+  }
+
+  /// Inputs that are about to get another shape or other memory are saved as they are now.
+  std::vector<at::Tensor> inputs_to_save() const {
+    std::vector<at::Tensor> inputs = inputs_;
+    for (const CallPlan::Write& write : plan_.writes) {
+      at::Tensor& input = inputs[static_cast<size_t>(write.input)];
+      if (write.geometry && !write.changes_contents()) input = as_it_is(input);
+    }
+    for (const CallPlan::Reset& reset : plan_.resets) {
+      at::Tensor& input = inputs[static_cast<size_t>(reset.input)];
+      input = as_it_is(input);
+    }
+    return inputs;
+  }
+
+  /// The same memory, version and history in another tensor.
+  static at::Tensor as_it_is(const at::Tensor& input) {
+    if (input.is_inference()) return input;
+    at::Tensor same = input.detach();
+    if (input.requires_grad()) {
+      torch::autograd::impl::set_gradient_edge(same, torch::autograd::impl::gradient_edge(input));
+    }
+    return same;
+  }
+
+  /// Tensors that were not written to, but whose version counts writes to others: eager saves them
+  /// as they are used, after the writes.
+  void save_again() {
+    if (!node_) return;
+    for (const CallPlan::Write& write : plan_.writes) {
+      const at::Tensor& written = inputs_[static_cast<size_t>(write.input)];
+      if (!written.is_inference()) static_cast<CompiledNode&>(*node_).save_again(inputs_, written);
+    }
+  }
+
+  void change_requires_grad(bool value) {
+    for (const CallPlan::RequiresGradChange& change : plan_.requires_grad_changes) {
+      if (change.requires_grad != value) continue;
+      inputs_[static_cast<size_t>(change.input)].set_requires_grad(value);
+    }
+  }
+
+  void write_inputs() {
+    for (const CallPlan::Write& write : plan_.writes) {
+      const at::Tensor& input = inputs_[static_cast<size_t>(write.input)];
+      if (input.is_inference()) {
+        this->write(input, write);
+        continue;
+      }
+      c10::VariableVersion counter = input.unsafeGetTensorImpl()->version_counter();
+      const bool is_raised = plan_.backward != nullptr && !write.changes_contents();
+      const int64_t version =
+          input._version() + (is_raised ? 0 : static_cast<int64_t>(write.version_bumps));
+      this->write(input, write);
+      counter.set_version(version);
+    }
+    reshape_arguments();
+    // Views take over the history of their base when they are asked for it.
+    for (int32_t argument : plan_.rebased_arguments)
+      (*args_)[static_cast<size_t>(argument)].grad_fn();
+  }
+
+  void write(const at::Tensor& input, const CallPlan::Write& write) {
+    at::AutoGradMode mode(write.seen_by_autograd);
+    if (write.geometry) {
+      input.as_strided_(write.geometry->sizes, write.geometry->strides,
+                        input.storage_offset() + write.geometry->offset);
+    }
+    if (write.output < 0) return;
+    const at::Tensor& contents = outputs_[static_cast<size_t>(write.output)];
+    // copy_ would send zeros to what the tensor was before, which change layouts and signs of zero.
+    if (write.seen_by_autograd && input.is_view() && contents.requires_grad())
+      return write_to_view(input, contents);
+    if (!write.seen_by_autograd || input.is_view()) {
+      input.copy_(contents);
+      return;
+    }
+    {
+      at::NoGradGuard no_grad;
+      input.copy_(contents);
+    }
+    torch::autograd::impl::rebase_history(input, torch::autograd::impl::gradient_edge(contents));
+  }
+
+  void reshape_arguments() {
+    for (const CallPlan::Reshape& reshape : plan_.reshapes) {
+      const at::Tensor& argument = (*args_)[static_cast<size_t>(reshape.argument)];
+      const TensorMeta& geometry = reshape.geometry;
+      // Autograd makes the history of a view from its layout.
+      at::NoGradGuard no_grad;
+      argument.as_strided_(geometry.sizes, geometry.strides, geometry.offset);
+      if (!argument.is_inference()) raise_version(argument, -1);
+    }
+    for (const CallPlan::VersionBump& raised : plan_.version_bumps) {
+      raise_version((*args_)[static_cast<size_t>(raised.argument)],
+                    static_cast<int64_t>(raised.bumps));
+    }
+  }
+
+  static void raise_version(const at::Tensor& tensor, int64_t by) {
+    c10::VariableVersion counter = tensor.unsafeGetTensorImpl()->version_counter();
+    counter.set_version(tensor._version() + by);
+  }
+
+  void set_new_grads() {
+    for (const CallPlan::NewGrad& grad : plan_.new_grads) {
+      const at::Tensor& input = inputs_[static_cast<size_t>(grad.input)];
+      input.mutable_grad() = std::move(outputs_[static_cast<size_t>(grad.output)]);
+    }
+  }
+
+  const at::Tensor& find(const Source& source) const {
+    const auto index = static_cast<size_t>(source.index);
+    if (source.kind == Source::Kind::Input) return inputs_[index];
+    if (source.kind == Source::Kind::Output) return outputs_[index];
+    if (source.kind == Source::Kind::Argument) return (*args_)[index];
+    return views_[index][static_cast<size_t>(source.result)];
+  }
+
+  void reset_inputs() {
+    for (const CallPlan::Reset& reset : plan_.resets) {
+      const at::Tensor& input = inputs_[static_cast<size_t>(reset.input)];
+      at::NoGradGuard no_grad;
+      input.set_(find(reset.source));
+      follow_accumulator(reset.input);
+      if (input.is_inference()) continue;
+      const bool is_raised = plan_.backward != nullptr;
+      raise_version(input, is_raised ? -1 : static_cast<int64_t>(reset.version_bumps) - 1);
+    }
+  }
+
+  /// set_() gives a leaf another accumulator.
+  void follow_accumulator(int32_t input) {
+    for (size_t i = 0; i < plan_.grad_inputs.size() && node_; ++i) {
+      if (plan_.grad_inputs[i] != input) continue;
+      static_cast<CompiledNode&>(*node_).replace_edge(
+          i, torch::autograd::impl::gradient_edge(inputs_[static_cast<size_t>(input)]));
+    }
+  }
+
+  /// Results that are leaves, before views are made of them.
+  void make_leaves() {
+    for (const CallPlan::Result& result : plan_.results) {
+      const bool is_leaf = result.kind == CallPlan::Result::Kind::Tensor && result.requires_grad &&
+                           result.is_leaf && result.source.kind == Source::Kind::Output;
+      if (!is_leaf) continue;
+      const at::Tensor& tensor = find(result.source);
+      if (tensor.is_leaf()) tensor.set_requires_grad(true);
+    }
+  }
+
+  void make_views(size_t count) {
+    views_.reserve(plan_.views.size());
+    torch::jit::Stack stack;
+    while (views_.size() < count) {
+      const ViewStep& step = plan_.views[views_.size()];
+      at::AutoGradMode mode(!step.no_grad);
+      stack.emplace_back(find(step.source));
+      stack.insert(stack.end(), step.rest.begin(), step.rest.end());
+      if (step.is_relative)
+        stack.back() = stack.back().toInt() + stack.front().toTensor().storage_offset();
+      step.op->callBoxed(stack);
+      std::vector<at::Tensor>& results = views_.emplace_back();
+      if (stack.back().isTensorList()) {
+        results = std::move(stack.back()).toTensorVector();
+      } else {
+        results.push_back(std::move(stack.back()).toTensor());
+      }
+      if (step.is_one_of_several) set_one_of_several(results.front());
+      stack.clear();
+    }
+  }
+
+  std::vector<at::Tensor> make_results() {
+    std::vector<at::Tensor> results;
+    results.reserve(plan_.results.size());
+    for (const CallPlan::Result& result : plan_.results) {
+      switch (result.kind) {
+        case CallPlan::Result::Kind::Undefined:
+          results.emplace_back();
+          break;
+        case CallPlan::Result::Kind::Repeated:
+          results.push_back(results[static_cast<size_t>(result.repeats)]);
+          break;
+        case CallPlan::Result::Kind::Tensor:
+          results.push_back(finished(result));
+          break;
+      }
+    }
+    return results;
+  }
+
+  at::Tensor finished(const CallPlan::Result& result) {
+    at::Tensor tensor = find(result.source);
+    if (result.source.kind == Source::Kind::Input || result.source.kind == Source::Kind::Argument) {
+      return tensor;
+    }
+    if (result.history >= 0) {
+      set_custom_history(tensor, outputs_[static_cast<size_t>(result.history)]);
+      return tensor;
+    }
+    const bool has_history = tensor.requires_grad() && !tensor.is_leaf();
+    if (has_history && (!result.requires_grad || result.is_leaf)) tensor = tensor.detach();
+    if (result.requires_grad && !tensor.requires_grad()) tensor.set_requires_grad(true);
+    return tensor;
+  }
+
+  void watch(const std::vector<at::Tensor>& results) {
+    auto& node = static_cast<CompiledNode&>(*node_);
+    for (const at::Tensor& result : results) node.watch(result);
+    for (const CallPlan::Write& write : plan_.writes)
+      node.watch(inputs_[static_cast<size_t>(write.input)]);
+  }
+
+  const CallPlan& plan_;
+  const std::vector<at::Tensor>* args_ = nullptr;
+  NodePtr node_;
+  std::vector<at::Tensor> inputs_;
+  std::vector<at::Tensor> outputs_;
+  std::vector<std::vector<at::Tensor>> views_;
+};
+
+}  // namespace
+
+std::vector<at::Tensor> graph_inputs(const CallPlan& plan, const std::vector<at::Tensor>& args) {
+  std::vector<at::Tensor> inputs;
+  inputs.reserve(plan.inputs.size());
+  for (const CallPlan::Input& input : plan.inputs) {
+    const auto index = static_cast<size_t>(input.index);
+    switch (input.kind) {
+      case CallPlan::Input::Kind::Argument:
+        inputs.push_back(args[index]);
+        break;
+      case CallPlan::Input::Kind::Captured:
+        inputs.push_back(input.captured);
+        break;
+      case CallPlan::Input::Kind::GradOfInput:
+        inputs.push_back(inputs[index].grad());
+        break;
+      case CallPlan::Input::Kind::Base:
+        inputs.push_back(base_of(plan.bases[index], args));
+        break;
+    }
+  }
+  return inputs;
+}
+
+std::vector<at::Tensor> call(const std::shared_ptr<const CallPlan>& plan,
+                             const std::vector<at::Tensor>& args) {
+  return Call(*plan).run(plan, args);
+}
+
+}  // namespace ahead::runtime

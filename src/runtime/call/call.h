@@ -1,0 +1,18 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "runtime/call/call_plan.h"
+
+namespace ahead::runtime {
+
+/// The inputs of a plan's forward graph for a call with these arguments.
+std::vector<at::Tensor> graph_inputs(const CallPlan& plan, const std::vector<at::Tensor>& args);
+
+/// Runs a compiled function: its results, its writes to arguments and captured tensors and the
+/// history of all of them are those of the function itself.
+std::vector<at::Tensor> call(const std::shared_ptr<const CallPlan>& plan,
+                             const std::vector<at::Tensor>& args);
+
+}  // namespace ahead::runtime

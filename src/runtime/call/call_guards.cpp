@@ -1,0 +1,272 @@
+#include "runtime/call/call_guards.h"
+
+#include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/DefaultDtype.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+
+#include "runtime/call/base_of.h"
+#include "tensors/ancestry.h"
+#include "tensors/forward_mode.h"
+#include "tensors/overlap.h"
+
+namespace ahead::runtime {
+namespace {
+
+/// A graph input; a base, which would have to be made, is stood for by its first argument.
+const at::Tensor& input_of(const CallPlan& plan, const std::vector<at::Tensor>& args,
+                           size_t index) {
+  const CallPlan::Input& input = plan.inputs[index];
+  switch (input.kind) {
+    case CallPlan::Input::Kind::Argument:
+      return args[static_cast<size_t>(input.index)];
+    case CallPlan::Input::Kind::Captured:
+      return input.captured;
+    case CallPlan::Input::Kind::Base: {
+      const CallPlan::Base& base = plan.bases[static_cast<size_t>(input.index)];
+      return args[static_cast<size_t>(base.arguments[0])];
+    }
+    case CallPlan::Input::Kind::GradOfInput:
+      break;
+  }
+  return input_of(plan, args, static_cast<size_t>(input.index)).grad();
+}
+
+bool is_guarded_apart(const CallPlan::Input& input) {
+  return input.kind == CallPlan::Input::Kind::Captured ||
+         input.kind == CallPlan::Input::Kind::GradOfInput;
+}
+
+/// A set of pointers that does not allocate for the usual number of arguments.
+class SeenTensors {
+ public:
+  explicit SeenTensors(size_t count) {
+    size_t capacity = 16;
+    while (capacity < 2 * count) capacity *= 2;
+    slots_.resize(capacity, {nullptr, 0});
+  }
+
+  /// The position under which the pointer was added first.
+  int32_t add(const void* pointer, int32_t position) {
+    const size_t mask = slots_.size() - 1;
+    size_t slot = (reinterpret_cast<uintptr_t>(pointer) >> 6) & mask;
+    while (slots_[slot].first != nullptr && slots_[slot].first != pointer) slot = (slot + 1) & mask;
+    if (slots_[slot].first == nullptr) slots_[slot] = {pointer, position};
+    return slots_[slot].second;
+  }
+
+ private:
+  c10::SmallVector<std::pair<const void*, int32_t>, 512> slots_;
+};
+
+}  // namespace
+
+AmbientState AmbientState::current() {
+  const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
+  const c10::AutogradState& autograd = c10::AutogradState::get_tls_state();
+  const at::Context& context = at::globalContext();
+  return {.included_keys = keys.included_.raw_repr(),
+          .excluded_keys = keys.excluded_.raw_repr(),
+          .grad_mode = autograd.get_grad_mode(),
+          .inference_mode = autograd.get_inference_mode(),
+          .default_dtype = c10::get_default_dtype_as_scalartype(),
+          .autocast_cpu = at::autocast::get_autocast_dtype(at::kCPU),
+          .autocast_cuda = at::autocast::get_autocast_dtype(at::kCUDA),
+          .autocast_cache = at::autocast::is_autocast_cache_enabled(),
+          .deterministic = context.deterministicAlgorithms(),
+          .deterministic_warn_only = context.deterministicAlgorithmsWarnOnly()};
+}
+
+std::array<uint64_t, 3> AmbientState::words() const {
+  uint64_t rest = 0;
+  for (at::ScalarType dtype : {default_dtype, autocast_cpu, autocast_cuda}) {
+    rest = rest << 8 | static_cast<uint8_t>(dtype);
+  }
+  for (bool flag :
+       {grad_mode, inference_mode, autocast_cache, deterministic, deterministic_warn_only}) {
+    rest = rest << 1 | static_cast<uint64_t>(flag);
+  }
+  return {included_keys, excluded_keys, rest};
+}
+
+std::string AmbientState::difference(const AmbientState& now) const {
+  if (grad_mode != now.grad_mode) return now.grad_mode ? "grad mode is on" : "grad mode is off";
+  if (inference_mode != now.inference_mode)
+    return now.inference_mode ? "inference mode is on" : "inference mode is off";
+  if (default_dtype != now.default_dtype)
+    return std::string("the default dtype is ") + c10::toString(now.default_dtype);
+  if (deterministic != now.deterministic ||
+      deterministic_warn_only != now.deterministic_warn_only) {
+    return "deterministic algorithms were switched on or off";
+  }
+  return *this == now ? "" : "autocast or another dispatcher mode is different";
+}
+
+TensorGuard::TensorGuard(const at::Tensor& tensor, bool offset)
+    : keys(tensor.key_set().raw_repr()),
+      requires_grad(tensor.requires_grad()),
+      has_tangent(has_forward_tangent(tensor)),
+      is_leaf(tensor.is_leaf()),
+      with_offset(offset),
+      meta(TensorMeta::of(tensor)) {}
+
+bool TensorGuard::holds(const at::Tensor& tensor) const {
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  return impl.key_set().raw_repr() == keys &&
+         impl.dtype() == c10::scalarTypeToTypeMeta(meta.dtype) && impl.device() == meta.device &&
+         impl.requires_grad() == requires_grad && impl.sizes() == meta.sizes &&
+         impl.strides() == meta.strides && has_forward_tangent(tensor) == has_tangent &&
+         (!with_offset || impl.storage_offset() == meta.offset);
+}
+
+std::string TensorGuard::difference(const at::Tensor& now) const {
+  if (holds(now)) return "";
+  if (now.layout() != at::kStrided || !now.has_storage()) return "it is no dense tensor any more";
+  const TensorMeta is = TensorMeta::of(now);
+  if (is == meta) return "it is a tensor of another sort";
+  return "expected " + meta.str() + ", got " + is.str();
+}
+
+CallGuard::CallGuard(const CallPlan& plan, const std::vector<at::Tensor>& args, bool with_offsets) {
+  SeenTensors seen(args.size());
+  for (size_t i = 0; i < args.size(); ++i) {
+    arguments_.emplace_back(args[i], with_offsets);
+    first_same_.push_back(seen.add(args[i].unsafeGetTensorImpl(), static_cast<int32_t>(i)));
+  }
+  for (size_t i = 0; i < plan.inputs.size(); ++i) {
+    if (!is_guarded_apart(plan.inputs[i])) continue;
+    captured_.emplace_back(input_of(plan, args, i), with_offsets);
+  }
+  for (const CallPlan::Base& base : plan.bases) bases_.emplace_back(base_of(base, args), true);
+  for (const CallPlan::NewGrad& grad : plan.new_grads) {
+    had_grad_.push_back(input_of(plan, args, static_cast<size_t>(grad.input)).grad().defined());
+  }
+  if (plan.differentiates) descents_ = find_descents(plan, args);
+}
+
+CallGuard::Descents CallGuard::find_descents(const CallPlan& plan,
+                                             const std::vector<at::Tensor>& args) {
+  std::vector<at::Tensor> tensors = args;
+  for (size_t i = 0; i < plan.inputs.size(); ++i) {
+    if (is_guarded_apart(plan.inputs[i])) tensors.push_back(input_of(plan, args, i));
+  }
+  const auto is_computed = [](const at::Tensor& tensor) {
+    return tensor.defined() && !tensor.is_leaf();
+  };
+  Descents descents;
+  if (std::none_of(tensors.begin(), tensors.end(), is_computed)) return descents;
+  namespace impl = torch::autograd::impl;
+  tracing::Ancestry ancestry;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].defined() || !tensors[i].requires_grad()) continue;
+    const torch::autograd::Edge edge =
+        is_computed(tensors[i])
+            ? impl::gradient_edge(tensors[i])
+            : torch::autograd::Edge(impl::try_get_grad_accumulator(tensors[i]), 0);
+    if (!edge.is_valid()) continue;
+    const auto relatives = ancestry.add(i, edge, is_computed(tensors[i]));
+    for (size_t ancestor : relatives.ancestors) descents.emplace_back(i, ancestor);
+    for (size_t descendant : relatives.descendants) descents.emplace_back(descendant, i);
+  }
+  return descents;
+}
+
+bool CallGuard::same_identities(const std::vector<at::Tensor>& args) const {
+  SeenTensors seen(args.size());
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (seen.add(args[i].unsafeGetTensorImpl(), static_cast<int32_t>(i)) != first_same_[i])
+      return false;
+  }
+  return true;
+}
+
+/// What the function writes to shares its memory with no other input; otherwise the graph, which
+/// knows of no memory, would be wrong.
+bool CallGuard::is_written_alone(const CallPlan& plan, const std::vector<at::Tensor>& args) const {
+  for (const CallPlan::Write& write : plan.writes) {
+    if (!write.changes_contents()) continue;
+    const at::Tensor& written = input_of(plan, args, static_cast<size_t>(write.input));
+    const bool is_base =
+        plan.inputs[static_cast<size_t>(write.input)].kind == CallPlan::Input::Kind::Base;
+    for (size_t i = 0; i < plan.inputs.size(); ++i) {
+      if (i == static_cast<size_t>(write.input)) continue;
+      const at::Tensor& other = input_of(plan, args, i);
+      const bool is_repeated =
+          other.is_same(written) && plan.inputs[i].kind == CallPlan::Input::Kind::Argument;
+      if (is_repeated) continue;
+      if (is_base ? other.is_alias_of(written) : overlap(other, written)) return false;
+    }
+  }
+  return true;
+}
+
+/// Arguments that the function has by itself too are those.
+bool CallGuard::are_known(const CallPlan& plan, const std::vector<at::Tensor>& args) {
+  for (size_t i = 0; i < plan.inputs.size(); ++i) {
+    const CallPlan::Input& input = plan.inputs[i];
+    if (is_guarded_apart(input) || !input.captured.defined()) continue;
+    if (!input_of(plan, args, i).is_same(input.captured)) return false;
+  }
+  return true;
+}
+
+/// Each base is one as it was, and its arguments are the same views of it.
+bool CallGuard::have_same_bases(const CallPlan& plan, const std::vector<at::Tensor>& args) const {
+  for (size_t i = 0; i < plan.bases.size(); ++i) {
+    const at::Tensor base = base_of(plan.bases[i], args);
+    if (!base.defined() || !bases_[i].holds(base)) return false;
+    if (tracked_by(base, plan.bases[i], args) != plan.bases[i].tracked) return false;
+    if (version_counters(plan.bases[i], args) != plan.bases[i].counters) return false;
+  }
+  return true;
+}
+
+bool CallGuard::holds(const CallPlan& plan, const std::vector<at::Tensor>& args) const {
+  if (args.size() != arguments_.size()) return false;
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (!arguments_[i].holds(args[i])) return false;
+  }
+  if (!are_known(plan, args)) return false;
+  size_t next = 0;
+  for (size_t i = 0; i < plan.inputs.size(); ++i) {
+    if (!is_guarded_apart(plan.inputs[i])) continue;
+    const at::Tensor& tensor = input_of(plan, args, i);
+    if (!tensor.defined() || !captured_[next++].holds(tensor)) return false;
+  }
+  for (size_t i = 0; i < plan.new_grads.size(); ++i) {
+    const at::Tensor& owner = input_of(plan, args, static_cast<size_t>(plan.new_grads[i].input));
+    if (owner.grad().defined() != had_grad_[i] || !owner.is_leaf()) return false;
+  }
+  return (args.size() < 2 || same_identities(args)) &&
+         (plan.bases.empty() || have_same_bases(plan, args)) &&
+         (plan.writes.empty() || is_written_alone(plan, args)) &&
+         (!plan.differentiates || find_descents(plan, args) == descents_);
+}
+
+std::string CallGuard::reason(const CallPlan& plan, const std::vector<at::Tensor>& args) const {
+  if (args.size() != arguments_.size()) return "another number of tensors";
+  for (size_t i = 0; i < args.size(); ++i) {
+    const std::string difference = arguments_[i].difference(args[i]);
+    if (!difference.empty()) return "tensor " + std::to_string(i) + ": " + difference;
+  }
+  if (!are_known(plan, args)) return "an argument was a tensor that the function has by itself too";
+  size_t next = 0;
+  for (size_t i = 0; i < plan.inputs.size(); ++i) {
+    if (!is_guarded_apart(plan.inputs[i])) continue;
+    const at::Tensor& tensor = input_of(plan, args, i);
+    if (!tensor.defined()) return "a gradient that was there is undefined";
+    const std::string difference = captured_[next++].difference(tensor);
+    if (!difference.empty()) return "a captured tensor: " + difference;
+  }
+  if (!same_identities(args)) return "other arguments are the same tensor";
+  if (!have_same_bases(plan, args)) return "arguments share memory in another way";
+  if (!is_written_alone(plan, args))
+    return "a tensor that is written to shares memory with another one";
+  if (plan.differentiates && find_descents(plan, args) != descents_)
+    return "the function takes gradients, and other tensors were computed from each other outside";
+  return holds(plan, args) ? "" : "a gradient is defined now that was not, or the other way round";
+}
+
+}  // namespace ahead::runtime

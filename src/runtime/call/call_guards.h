@@ -1,0 +1,83 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/AutogradState.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ahead/graph.h"
+#include "runtime/call/call_plan.h"
+
+namespace ahead::runtime {
+
+/// What, beside its arguments, decides how a function runs: modes, autocast, global settings.
+struct AmbientState {
+  /// The state of the calling thread.
+  static AmbientState current();
+  bool operator==(const AmbientState& other) const { return words() == other.words(); }
+  bool operator!=(const AmbientState& other) const { return !(*this == other); }
+  /// All of it as numbers, for keys.
+  std::array<uint64_t, 3> words() const;
+  /// What differs, in words; empty if nothing does.
+  std::string difference(const AmbientState& now) const;
+
+  uint64_t included_keys, excluded_keys;
+  bool grad_mode, inference_mode;
+  at::ScalarType default_dtype, autocast_cpu, autocast_cuda;
+  bool autocast_cache;
+  bool deterministic, deterministic_warn_only;
+};
+
+/// What a graph takes for granted about one tensor.
+struct TensorGuard {
+  TensorGuard(const at::Tensor& tensor, bool with_offset);
+
+  bool holds(const at::Tensor& tensor) const;
+  /// What differs, in words.
+  std::string difference(const at::Tensor& now) const;
+
+  uint64_t keys;
+  bool requires_grad;
+  bool has_tangent;  ///< of forward mode
+  bool is_leaf;
+  bool with_offset;
+  TensorMeta meta;
+};
+
+/// Everything that must hold for a plan to be right for a call. Frozen.
+class CallGuard {
+ public:
+  /// For calls like this one. `inputs` are the plan's inputs, arguments first told from the rest by
+  /// the plan.
+  CallGuard(const CallPlan& plan, const std::vector<at::Tensor>& args, bool with_offsets);
+
+  bool holds(const CallPlan& plan, const std::vector<at::Tensor>& args) const;
+  /// Why it does not hold, in words.
+  std::string reason(const CallPlan& plan, const std::vector<at::Tensor>& args) const;
+
+ private:
+  bool same_identities(const std::vector<at::Tensor>& args) const;
+  static bool are_known(const CallPlan& plan, const std::vector<at::Tensor>& args);
+  bool is_written_alone(const CallPlan& plan, const std::vector<at::Tensor>& args) const;
+  bool have_same_bases(const CallPlan& plan, const std::vector<at::Tensor>& args) const;
+  /// Pairs of inputs, the first of which was computed from the second.
+  using Descents = std::vector<std::pair<size_t, size_t>>;
+  static Descents find_descents(const CallPlan& plan, const std::vector<at::Tensor>& args);
+
+  std::vector<TensorGuard> arguments_;
+  /// For each argument the first that is the same tensor.
+  std::vector<int32_t> first_same_;
+  /// For each plan input that is no argument.
+  std::vector<TensorGuard> captured_;
+  std::vector<TensorGuard> bases_;
+  /// For each new `.grad`: whether there was one before.
+  std::vector<bool> had_grad_;
+  Descents descents_;  ///< if the function takes gradients
+};
+
+}  // namespace ahead::runtime

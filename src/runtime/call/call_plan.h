@@ -1,0 +1,224 @@
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/autograd/edge.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ahead/executable.h"
+#include "base/autocast.h"
+#include "runtime/call/debug_asserts.h"
+#include "runtime/node/backward_program.h"
+
+namespace ahead::runtime {
+
+/// Where a tensor is found once the forward graph has run.
+struct Source {
+  enum class Kind : uint8_t { Input, Output, View, Argument };
+  Kind kind;
+  int32_t index;       ///< graph input, graph output, step among CallPlan::views, or argument
+  int32_t result = 0;  ///< for View: which result of the step
+  bool operator==(const Source&) const = default;
+};
+
+/// A view operator to be called again, on tensors that the caller sees.
+struct ViewStep {
+  const c10::OperatorHandle* op;
+  Source source;
+  std::vector<c10::IValue> rest;  ///< the arguments after the tensor
+  bool no_grad;
+  /// For as_strided: the offset counts from that of the tensor.
+  bool is_relative = false;
+  /// In eager the view is one of several results of an operator, to which autograd lets nobody
+  /// write.
+  bool is_one_of_several = false;
+};
+
+/// The backward as a function that can be differentiated itself.
+class DifferentiableBackward {
+ public:
+  virtual ~DifferentiableBackward() = default;
+
+  /// One graph input that it needs, or one saved value.
+  struct Need {
+    enum class Kind : uint8_t { Input, Saved };
+    Kind kind;
+    int32_t index;
+  };
+  virtual const std::vector<Need>& needs() const = 0;
+
+  /// What one backward is asked for.
+  struct Request {
+    /// Gives the needed tensor at a position, once. Throws if it is not what it was.
+    std::function<at::Tensor(size_t)> needed;
+    const std::vector<at::Tensor>& tangents;
+    const BackwardProgram::Mask& wanted;
+    /// Where the gradient of each of the plan's grad_inputs goes.
+    const torch::autograd::edge_list& edges;
+  };
+  /// The gradients of the plan's grad_inputs, with history; undefined where they are not wanted.
+  virtual std::vector<at::Tensor> run(const Request& request) = 0;
+};
+
+/// Under which autocast a backward runs.
+struct BackwardAutocastPlan {
+  /// Always this one; none: the one there is.
+  std::optional<AutocastState> fixed;
+  /// An operator for which autocast could cast, were it on; empty: none.
+  std::string castable;
+  /// The compiled backward is right without autocast, and under this one.
+  std::optional<AutocastState> right_for;
+};
+
+/// What happens on a call, decided when the function was compiled: a prologue that gathers the
+/// graph inputs, the forward graph, an autograd node, and an epilogue that writes inputs back and
+/// makes the results. Frozen.
+struct CallPlan {
+  struct Input {
+    enum class Kind : uint8_t { Argument, Captured, GradOfInput, Base };
+    Kind kind;
+    int32_t index = 0;    ///< argument, base, or the graph input whose `.grad` it is
+    at::Tensor captured;  ///< for arguments: the only tensor that may be passed; undefined: any
+  };
+  /// Arguments that share memory and are replaced by one tensor that has all of it.
+  struct Base {
+    std::vector<int32_t> arguments;
+    /// For each of them the first that has the same version counter.
+    std::vector<int32_t> counters;
+    /// Whether autograd knows each of them as a view of the base, or as the base.
+    std::vector<bool> tracked;
+  };
+  /// An argument with a base gets other sizes, strides or another offset.
+  struct Reshape {
+    int32_t argument;
+    TensorMeta geometry;
+  };
+  /// The version of an argument with a base goes up by what writing to the base does not show.
+  struct VersionBump {
+    int32_t argument;
+    uint64_t bumps;
+  };
+  /// A graph input gets new contents, a new geometry, both, or only a new version.
+  struct Write {
+    int32_t input;
+    int32_t output;  ///< -1: the contents stay, or the graph writes them itself
+    bool seen_by_autograd;
+    uint64_t version_bumps;  ///< as many as eager's operators would make
+    /// The new sizes and strides; the offset is relative to the one before.
+    std::optional<TensorMeta> geometry;
+    bool in_graph = false;
+
+    bool changes_contents() const { return output >= 0 || in_graph; }
+  };
+  /// A graph input gets the memory of another tensor.
+  struct Reset {
+    int32_t input;
+    Source source;
+    uint64_t version_bumps;
+  };
+  struct RequiresGradChange {
+    int32_t input;
+    bool requires_grad;
+  };
+  struct NewGrad {
+    int32_t input;
+    int32_t output;
+  };
+  /// What the backward needs, in the order in which its graph takes it.
+  struct Saved {
+    enum class Kind : uint8_t { Input, Output, Intermediate };
+    Kind kind;
+    int32_t index;  ///< graph input, or graph output
+    /// For intermediates: a graph output that shares their memory and that the caller could write
+    /// to; -1: none.
+    int32_t shares_with = -1;
+    int32_t place = 0;  ///< among the intermediates, or among the others
+  };
+  struct Result {
+    enum class Kind : uint8_t { Undefined, Tensor, Repeated };
+    Kind kind;
+    Source source{Source::Kind::Output, 0, 0};  ///< Tensor
+    int32_t repeats = -1;                       ///< Repeated: an earlier result
+    bool requires_grad = false;
+    bool is_leaf = false;
+    /// For a view: the graph output whose history it has; -1: that of a view.
+    int32_t history = -1;
+  };
+  /// Inputs that the same few of the differentiable outputs lead to. In eager a backward of the
+  /// others does not come to them.
+  struct PartlyReached {
+    std::vector<bool> outputs;    ///< for each of `differentiable`, whether it leads to them
+    std::vector<int32_t> places;  ///< among `grad_inputs`
+  };
+  /// A tensor that the function made and then wrote to.
+  struct NewVersion {
+    int32_t output;
+    uint32_t version;
+  };
+
+  std::string name;
+  std::vector<Base> bases;
+  /// Arguments with a base that have history of their own once it has been written to.
+  std::vector<int32_t> rebased_arguments;
+  std::vector<Reshape> reshapes;
+  std::vector<VersionBump> version_bumps;
+  std::vector<Input> inputs;
+  aot::Executable forward;
+
+  /// Null: nothing has a gradient.
+  std::shared_ptr<BackwardProgram> backward;
+  /// Null: the user asked for none.
+  std::shared_ptr<DifferentiableBackward> double_backward;
+  BackwardAutocastPlan backward_autocast;
+  /// Graph outputs with a gradient, in the order of the backward's tangents.
+  std::vector<int32_t> differentiable;
+  /// Graph inputs with a gradient, in the order of the backward's results.
+  std::vector<int32_t> grad_inputs;
+  /// Whether anything flows to each of them: in eager there is no edge to the others.
+  std::vector<bool> is_reached;
+  std::vector<PartlyReached> partly_reached;
+  /// For each differentiable output, those whose history a backward of it releases as well, itself
+  /// among them. Empty: any backward releases all.
+  std::vector<std::vector<bool>> released_with;
+  /// For each differentiable output, those whose gradients pass through it in eager: they were
+  /// computed from it. Empty: there are none.
+  std::vector<std::vector<bool>> passed_by;
+  std::vector<Saved> saved;
+  int32_t num_outputs = 0;  ///< of the forward graph
+  /// Where the forward graph's outputs begin to be saved values.
+  int32_t first_saved_output = 0;
+
+  /// Graph outputs that the function made in inference mode, though it is not called in it.
+  std::vector<int32_t> inference_outputs;
+  std::vector<NewVersion> new_versions;
+  std::vector<RequiresGradChange> requires_grad_changes;
+  std::vector<Write> writes;
+  std::vector<Reset> resets;
+  std::vector<NewGrad> new_grads;
+  /// Those that resets need come first.
+  std::vector<ViewStep> views;
+  size_t num_reset_views = 0;
+  std::vector<Result> results;
+  /// Grad mode as the function leaves it, where it changes it.
+  std::optional<bool> grad_mode_after;
+
+  /// The function takes gradients itself: which inputs were computed from which must stay the same.
+  bool differentiates = false;
+  /// The backward owns what was saved, where it runs for the last time.
+  bool donates_saved = true;
+  /// Saved tensors reach the backward in the layout that it was compiled for, whatever the
+  /// forward's backend made.
+  bool fixes_saved_layout = true;
+  /// Null: nothing is checked.
+  std::shared_ptr<const DebugAsserts> asserts;
+  /// What the graphs are given is printed.
+  bool verbose = false;
+};
+
+}  // namespace ahead::runtime

@@ -1,0 +1,35 @@
+#include "runtime/call/surroundings.h"
+
+#include <ATen/autocast_mode.h>
+#include <c10/core/DefaultDtype.h>
+
+#include <mutex>
+
+#include "base/generators.h"
+
+namespace ahead::runtime {
+Surroundings::Surroundings()
+    : autocast_(AutocastState::current()), default_dtype_(c10::get_default_dtype_as_scalartype()) {
+  for (at::Generator& generator : default_generators()) {
+    std::lock_guard<std::mutex> lock(generator.mutex());
+    at::Tensor state = generator.get_state();
+    generators_.emplace_back(std::move(generator), std::move(state));
+  }
+}
+
+void Surroundings::apply() const {
+  for (auto [generator, state] : generators_) {
+    std::lock_guard<std::mutex> lock(generator.mutex());
+    generator.set_state(state);
+  }
+  autocast_.apply();
+  c10::set_default_dtype(c10::scalarTypeToTypeMeta(default_dtype_));
+}
+
+Surroundings::Scope::~Scope() {
+  before_->apply();
+  // It may hold casts of weights that belong to what ran in the scope.
+  at::autocast::clear_cache();
+}
+
+}  // namespace ahead::runtime

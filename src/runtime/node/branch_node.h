@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/libtorch.h"
+#include "runtime/call/call_plan.h"
+#include "runtime/node/open_results.h"
+
+namespace ahead::runtime {
+
+class CompiledNode;
+
+/// Whether somebody can tell that a backward came along this edge with nothing: there are hooks at
+/// its end, or there is a history of which nothing is known.
+bool is_watched(const torch::autograd::Edge& edge);
+
+/// Passes the gradient of one result of a call on to all of its nodes that the result leads to.
+class ForkNode final : public torch::autograd::Node {
+ public:
+  ForkNode(std::string name, torch::autograd::edge_list&& edges);
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
+  std::string name() const override { return name_; }
+  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) const override;
+  torch::autograd::variable_list apply_with_saved(
+      const torch::autograd::variable_list& gradients,
+      torch::dynamo::autograd::SwapSavedVariables& saved) override;
+
+ private:
+  const std::string name_;
+};
+
+/// Stands between some inputs of a call and those of its results that lead to them, so that
+/// LibTorch comes to these inputs when it does in eager. The gradients are computed by the node of
+/// the call, which is its owner. Compiled autograd leaves it to itself.
+class BranchNode final : public torch::autograd::Node {
+ public:
+  BranchNode(CompiledNode& owner, std::shared_ptr<const CallPlan> plan,
+             const CallPlan::PartlyReached& part, torch::autograd::edge_list&& edges);
+
+  /// Whether a result of the call, one of the plan's differentiable, leads to it.
+  bool is_reached_by(size_t output) const { return reached_by_[output]; }
+  /// For each of the plan's grad_inputs, whether its gradient is to go through here.
+  BackwardProgram::Mask wanted_gradients() const;
+  /// The owner is no more.
+  void forget_owner();
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
+  void release_variables() override;
+  std::string name() const override { return plan_->name + "Backward"; }
+
+  // For the owner, which holds its own lock meanwhile:
+
+  /// Takes its gradients out of all that the owner computed in one backward.
+  void give(int64_t backward, torch::autograd::variable_list& all);
+  /// What it was given in this backward; none: nothing.
+  std::optional<torch::autograd::variable_list> take(int64_t backward);
+  /// Notes that it ran without being given anything.
+  void note_run(int64_t backward) { last_run_ = backward; }
+  /// Whether that was so in this backward.
+  bool has_run_in(int64_t backward) const { return last_run_ == backward; }
+
+ private:
+  NodePtr owner() const;
+
+  struct Given {
+    int64_t backward;
+    torch::autograd::variable_list gradients;
+  };
+
+  CompiledNode* owner_;
+  const std::shared_ptr<const CallPlan> plan_;
+  const std::vector<bool> reached_by_;
+  std::optional<Given> given_;
+  int64_t last_run_ = -1;
+  OpenResults open_;
+};
+
+}  // namespace ahead::runtime

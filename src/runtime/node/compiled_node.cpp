@@ -1,0 +1,282 @@
+#include "runtime/node/compiled_node.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_strided.h>
+#include <torch/csrc/autograd/functions/basic_ops.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+
+#include "ahead/errors.h"
+#include "runtime/call/log_tensors.h"
+
+namespace ahead::runtime {
+
+using torch::autograd::variable_list;
+using Saved = CallPlan::Saved;
+
+namespace {
+
+/// The graph was made for tensors of a certain layout.
+void lay_out(at::Tensor& tensor, const TensorMeta& expected) {
+  if (!tensor.defined() || tensor.strides() == expected.strides) return;
+  at::Tensor laid_out = at::empty_strided(expected.sizes, expected.strides, tensor.options());
+  tensor = laid_out.copy_(tensor);
+}
+
+/// Whether the strides that matter are the expected ones.
+bool lies_like(const at::Tensor& tensor, const TensorMeta& expected) {
+  for (size_t i = 0; i < expected.sizes.size(); ++i) {
+    const auto dim = static_cast<int64_t>(i);
+    if (expected.sizes[i] > 1 && tensor.stride(dim) != expected.strides[i]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void CompiledNode::connect(const std::vector<at::Tensor>& inputs,
+                           const std::vector<at::Tensor>& outputs, const NodePtr& self) {
+  torch::autograd::edge_list edges;
+  edges.reserve(plan_->grad_inputs.size());
+  for (size_t i = 0; i < plan_->grad_inputs.size(); ++i) {
+    const at::Tensor& input = inputs[static_cast<size_t>(plan_->grad_inputs[i])];
+    edges.push_back(plan_->is_reached[i] ? torch::autograd::impl::gradient_edge(input)
+                                         : torch::autograd::Edge());
+  }
+  for (const CallPlan::PartlyReached& part : plan_->partly_reached) branch_off(part, edges);
+  set_next_edges(std::move(edges));
+  for (size_t i = 0; i < plan_->differentiable.size(); ++i) {
+    const at::Tensor& output = outputs[static_cast<size_t>(plan_->differentiable[i])];
+    const uint32_t place = add_input_metadata(output);
+    for (const NodePtr& branch : branches_) branch->add_input_metadata(output);
+    torch::autograd::impl::set_gradient_edge(
+        output, branches_.empty() ? torch::autograd::Edge(self, place) : edge_of_output(i, output));
+  }
+}
+
+void CompiledNode::save(const std::vector<at::Tensor>& inputs, std::vector<at::Tensor>& outputs) {
+  variables_.reserve(plan_->saved.size());
+  for (const Saved& saved : plan_->saved) {
+    const auto index = static_cast<size_t>(saved.index);
+    if (saved.kind == Saved::Kind::Input) {
+      variables_.emplace_back(inputs[index], /*is_output=*/false);
+    } else if (saved.kind == Saved::Kind::Output) {
+      variables_.emplace_back(outputs[index], is_own(outputs[index]));
+    } else {
+      Intermediate& kept = intermediates_.emplace_back();
+      kept.tensor = std::move(outputs[index]);
+      if (plan_->asserts != nullptr) kept.hash = contents_hash(kept.tensor);
+      if (saved.shares_with < 0 || kept.tensor.is_inference()) continue;
+      const at::Tensor& shared = outputs[static_cast<size_t>(saved.shares_with)];
+      if (!shared.is_alias_of(kept.tensor)) continue;
+      const auto& counter = shared.unsafeGetTensorImpl()->version_counter();
+      kept.tensor.unsafeGetTensorImpl()->set_version_counter(counter);
+      kept.is_shared = true;
+      kept.version = counter.current_version();
+    }
+  }
+  if (plan_->double_backward != nullptr) save_for_double_backward(inputs);
+}
+
+/// Tensors that the caller may free once the backward needs them no more are saved by the backward
+/// itself; these are the rest.
+void CompiledNode::save_for_double_backward(const std::vector<at::Tensor>& inputs) {
+  for (const DifferentiableBackward::Need& need : plan_->double_backward->needs()) {
+    if (need.kind != DifferentiableBackward::Need::Kind::Input) continue;
+    further_inputs_.emplace_back(inputs[static_cast<size_t>(need.index)], /*is_output=*/false);
+  }
+}
+
+bool CompiledNode::is_written(int32_t input) const {
+  return std::any_of(plan_->writes.begin(), plan_->writes.end(),
+                     [&](const CallPlan::Write& write) { return write.input == input; });
+}
+
+void CompiledNode::save_again(const std::vector<at::Tensor>& inputs, const at::Tensor& written) {
+  const auto renew = [&](torch::autograd::SavedVariable& variable, int32_t index) {
+    const at::Tensor& input = inputs[static_cast<size_t>(index)];
+    if (is_written(index) || input.is_inference() || !share_version_counter(input, written)) return;
+    variable = torch::autograd::SavedVariable(input, /*is_output=*/false);
+  };
+  for (const Saved& saved : plan_->saved) {
+    if (saved.kind == Saved::Kind::Input)
+      renew(variables_[static_cast<size_t>(saved.place)], saved.index);
+  }
+  if (plan_->double_backward == nullptr) return;
+  size_t next = 0;
+  for (const DifferentiableBackward::Need& need : plan_->double_backward->needs()) {
+    if (need.kind == DifferentiableBackward::Need::Kind::Input)
+      renew(further_inputs_[next++], need.index);
+  }
+}
+
+variable_list CompiledNode::differentiate(variable_list&& gradients,
+                                          const BackwardProgram::Mask& wanted) {
+  TORCH_CHECK(!is_empty_, torch::autograd::ERR_BACKWARD_TWICE);
+  check_hooks(gradients);
+  if (plan_->verbose) log_tensors(name() + " is given the gradients", gradients);
+  if (plan_->asserts != nullptr) plan_->asserts->check_tangents(gradients);
+  std::optional<AutocastScope> autocast;
+  if (plan_->backward_autocast.fixed) autocast.emplace(*plan_->backward_autocast.fixed);
+  const bool is_differentiable = at::GradMode::is_enabled();
+  if (is_differentiable && plan_->double_backward != nullptr) {
+    return apply_differentiably(std::move(gradients), wanted);
+  }
+  if (!fits_autocast()) return apply_under_autocast(std::move(gradients), wanted);
+  const BackwardProgram::Part& part = plan_->backward->part(gradients, wanted);
+  lay_out_all(gradients, part.tangents);
+  std::vector<at::Tensor> args = unpack(part.needs);
+  for (at::Tensor& gradient : gradients) args.push_back(std::move(gradient));
+  variable_list results = part.run(std::move(args));
+  if (plan_->asserts != nullptr) plan_->asserts->check_gradients(results);
+  return is_differentiable ? with_error(std::move(results)) : results;
+}
+
+/// The first derivative is right; whoever asks for the second is told.
+variable_list CompiledNode::with_error(variable_list&& results) const {
+  const NodePtr error = make_autograd_node<torch::autograd::Error>(
+      name() +
+      ": the function was compiled with double_backward = false. (torch.compile with aot_autograd "
+      "does not currently support double backward.)");
+  error->set_next_edges(all_edges());
+  for (const at::Tensor& result : results) {
+    if (!result.defined()) continue;
+    torch::autograd::impl::set_gradient_edge(result, {error, error->add_input_metadata(result)});
+  }
+  return std::move(results);
+}
+
+/// Whether the backward graph casts as eager would here.
+bool CompiledNode::fits_autocast() const {
+  const BackwardAutocastPlan& autocast = plan_->backward_autocast;
+  if (autocast.fixed || autocast.castable.empty() || !is_autocast_enabled()) return true;
+  return autocast.right_for && *autocast.right_for == AutocastState::current();
+}
+
+/// What computes gradients with history does so anew, under the autocast there is.
+variable_list CompiledNode::apply_under_autocast(variable_list&& gradients,
+                                                 const BackwardProgram::Mask& wanted) {
+  if (plan_->double_backward == nullptr) throw_other_autocast();
+  try {
+    return apply_differentiably(std::move(gradients), wanted);
+  } catch (const Unsupported& error) {
+    throw_other_autocast(" It cannot be computed anew: " + error.msg());
+  }
+}
+
+void CompiledNode::throw_other_autocast(const std::string& why) const {
+  throw Unsupported("backward",
+                    plan_->backward_autocast.castable +
+                        ": the backward of a compiled function is run under another autocast than "
+                        "it was compiled for, which would cast for this operator. Call it outside "
+                        "of autocast, allow Options::double_backward, or choose an autocast with "
+                        "Options::backward_autocast." +
+                        why);
+}
+
+/// A second derivative computes the function once more, for which it needs the inputs as they were.
+void CompiledNode::check_unwritten(int32_t input) const {
+  for (const CallPlan::Write& write : plan_->writes) {
+    if (write.input != input || !write.changes_contents()) continue;
+    throw Unsupported("double backward",
+                      plan_->name +
+                          ": the compiled function writes to an input that its second "
+                          "derivative needs as it was. Clone the input and write to the "
+                          "clone, or take the gradient inside the compiled function.");
+  }
+}
+
+variable_list CompiledNode::apply_differentiably(variable_list&& gradients,
+                                                 const BackwardProgram::Mask& wanted) {
+  const std::vector<DifferentiableBackward::Need>& needs = plan_->double_backward->needs();
+  const auto is_input = [](const DifferentiableBackward::Need& need) {
+    return need.kind == DifferentiableBackward::Need::Kind::Input;
+  };
+  const auto needed = [&](size_t i) {
+    if (!is_input(needs[i])) return unpack_saved(static_cast<size_t>(needs[i].index));
+    check_unwritten(needs[i].index);
+    const auto place =
+        std::count_if(needs.begin(), needs.begin() + static_cast<ptrdiff_t>(i), is_input);
+    return further_inputs_[static_cast<size_t>(place)].unpack(getptr());
+  };
+  return plan_->double_backward->run({needed, gradients, wanted, all_edges()});
+}
+
+BackwardProgram::Mask CompiledNode::wanted_gradients() const {
+  BackwardProgram::Mask wanted;
+  for (size_t i = 0; i < plan_->grad_inputs.size(); ++i) {
+    wanted.push_back(task_should_compute_output(i));
+  }
+  return wanted;
+}
+
+/// What is not needed is not looked at: the caller may have written to it, as in eager.
+std::vector<at::Tensor> CompiledNode::unpack(const std::vector<bool>& needs) {
+  std::vector<at::Tensor> args;
+  args.reserve(plan_->saved.size() + plan_->backward->tangents().size());
+  for (size_t i = 0; i < plan_->saved.size(); ++i) {
+    args.push_back(needs[i] ? unpack_saved(i) : at::Tensor());
+    const TensorMeta& layout = plan_->backward->saved()[i];
+    if (plan_->fixes_saved_layout && needs[i] && !lies_like(args.back(), layout))
+      lay_out(args.back(), layout);
+  }
+  return args;
+}
+
+void CompiledNode::check_version(const Intermediate& kept) const {
+  TORCH_CHECK(
+      !kept.is_shared || kept.tensor._version() == kept.version,
+      "one of the variables needed for gradient computation has been modified by an inplace "
+      "operation: ",
+      TensorMeta::of(kept.tensor).str(), ", of which an output of the compiled function ",
+      plan_->name, " is a view, is at version ", kept.tensor._version(), "; expected version ",
+      kept.version, " instead.");
+}
+
+at::Tensor CompiledNode::unpack_saved(size_t index) {
+  const Saved& saved = plan_->saved[index];
+  if (saved.kind != Saved::Kind::Intermediate) {
+    at::Tensor unpacked = variables_[static_cast<size_t>(saved.place)].unpack(getptr());
+    if (!branches_.empty()) set_history(saved, unpacked);
+    return unpacked;
+  }
+  Intermediate& kept = intermediates_[static_cast<size_t>(saved.place)];
+  check_version(kept);
+  if (plan_->asserts != nullptr) check_unchanged(kept);
+  return may_donate_ ? std::move(kept.tensor) : kept.tensor;
+}
+
+/// Where there is no graph for the layout in which they come.
+void CompiledNode::lay_out_all(variable_list& gradients, const std::vector<TensorMeta>& expected) {
+  for (size_t i = 0; i < expected.size(); ++i) lay_out(gradients[i], expected[i]);
+}
+
+void CompiledNode::check_unchanged(const Intermediate& kept) const {
+  if (contents_hash(kept.tensor) == kept.hash) return;
+  throw UserError("backward", TensorMeta::of(kept.tensor).str() + ": this tensor, which " +
+                                  plan_->name +
+                                  " saved for its backward, has other contents now. A backend "
+                                  "must not keep what it returns, nor write to what it is given "
+                                  "as long as others hold it.");
+}
+
+void CompiledNode::release_variables() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  open_.release(*plan_);
+  const bool is_still_needed = !serves_branches_ && released_branches_ < branches_.size();
+  if (!open_.is_any() && !is_still_needed) clear();
+}
+
+void CompiledNode::clear() {
+  is_empty_ = true;
+  variables_.clear();
+  intermediates_.clear();
+  further_inputs_.clear();
+}
+
+std::string CompiledNode::name() const {
+  return plan_->name + "Backward";
+}
+
+}  // namespace ahead::runtime

@@ -1,0 +1,123 @@
+#pragma once
+
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/libtorch.h"
+#include "runtime/call/call_plan.h"
+#include "runtime/node/open_results.h"
+
+namespace ahead::runtime {
+
+class BranchNode;
+
+/// The autograd node of one call of a compiled function. Holds what its backward needs as eager's
+/// nodes do: tensors that the caller can reach are checked against later writes, all of it is
+/// released after the backward unless the graph is retained.
+///
+/// Where somebody could tell that a backward came to an input which the differentiated results do
+/// not lead to, that input is behind a BranchNode instead, for which this node computes.
+class CompiledNode final : public torch::autograd::Node {
+ public:
+  explicit CompiledNode(std::shared_ptr<const CallPlan> plan) : plan_(std::move(plan)) {}
+  ~CompiledNode() override;
+
+  /// Ties the node between the call's inputs and its differentiable outputs.
+  void connect(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& outputs,
+               const NodePtr& self);
+  /// Lets the gradient of one of the plan's grad_inputs go somewhere else.
+  void replace_edge(size_t place, const torch::autograd::Edge& edge);
+  /// Takes what the backward needs out of the outputs. To be called after connect.
+  void save(const std::vector<at::Tensor>& inputs, std::vector<at::Tensor>& outputs);
+
+  /// Saves those inputs once more that were not written to, but have the version counter of one
+  /// that was.
+  void save_again(const std::vector<at::Tensor>& inputs, const at::Tensor& written);
+
+  /// Lets a backward look for hooks of this result of the call, if others were computed from it.
+  void watch(const at::Tensor& result);
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
+  /// The gradients that go through a branch: those that were computed together with all others, if
+  /// this node has run in this backward already.
+  torch::autograd::variable_list apply_for(BranchNode& branch,
+                                           torch::autograd::variable_list&& gradients);
+  void release_variables() override;
+  /// A branch needs nothing any more.
+  void note_released_branch();
+  void will_release_variables() override { will_release_ = true; }
+  std::string name() const override;
+  /// For compiled autograd: what the node holds, and its backward graph called operator by
+  /// operator.
+  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) const override;
+  torch::autograd::variable_list apply_with_saved(
+      const torch::autograd::variable_list& gradients,
+      torch::dynamo::autograd::SwapSavedVariables& saved) override;
+
+ private:
+  /// An intermediate that only this node holds, unless it shares memory with an output.
+  struct Intermediate {
+    at::Tensor tensor;
+    bool is_shared = false;
+    uint32_t version = 0;
+    uint64_t hash = 0;  ///< of its contents, where these are checked
+  };
+
+  using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  /// A result of the call from which others were computed, and whose history leads here by another
+  /// node. That node cannot be held, not even weakly: it holds this one.
+  struct Watched {
+    WeakTensor result;
+    size_t place;  ///< among the plan's differentiable
+  };
+
+  struct Swapped;
+
+  void branch_off(const CallPlan::PartlyReached& part, torch::autograd::edge_list& edges);
+  torch::autograd::Edge edge_of_output(size_t index, const at::Tensor& output);
+  void set_history(const CallPlan::Saved& saved, const at::Tensor& unpacked);
+  bool is_own(const at::Tensor& output) const;
+  void clear();
+  torch::autograd::edge_list all_edges() const;
+  torch::autograd::variable_list differentiate(torch::autograd::variable_list&& gradients,
+                                               const BackwardProgram::Mask& wanted);
+  std::vector<at::Tensor> unpack(const std::vector<bool>& needs);
+  void check_version(const Intermediate& kept) const;
+  at::Tensor unpack_saved(size_t index);
+  void save_for_double_backward(const std::vector<at::Tensor>& inputs);
+  bool is_written(int32_t input) const;
+  void check_unwritten(int32_t input) const;
+  bool fits_autocast() const;
+  torch::autograd::variable_list apply_under_autocast(torch::autograd::variable_list&& gradients,
+                                                      const BackwardProgram::Mask& wanted);
+  [[noreturn]] void throw_other_autocast(const std::string& why = "") const;
+  torch::autograd::variable_list apply_differentiably(torch::autograd::variable_list&& gradients,
+                                                      const BackwardProgram::Mask& wanted);
+  torch::autograd::variable_list with_error(torch::autograd::variable_list&& results) const;
+  static void lay_out_all(torch::autograd::variable_list& gradients,
+                          const std::vector<TensorMeta>& expected);
+  void check_unchanged(const Intermediate& kept) const;
+  BackwardProgram::Mask wanted_gradients() const;
+  bool is_passed(size_t place, const torch::autograd::variable_list& gradients) const;
+  void check_hooks(const torch::autograd::variable_list& gradients);
+
+  std::shared_ptr<const CallPlan> plan_;
+  std::vector<torch::autograd::SavedVariable> variables_;
+  std::vector<Intermediate> intermediates_;
+  /// Inputs that only a double backward needs.
+  std::vector<torch::autograd::SavedVariable> further_inputs_;
+  /// Branch nodes, which know this one as long as it lives; there are none in most calls.
+  std::vector<NodePtr> branches_;
+  size_t released_branches_ = 0;
+  bool serves_branches_ = false;  ///< the backward that runs now gave them all they need
+  OpenResults open_;
+  std::vector<Watched> watched_;
+  bool is_empty_ = false;  ///< what was saved is gone
+  bool will_release_ = false;
+  bool may_donate_ = false;  ///< nobody needs what is saved once this has been computed
+};
+
+}  // namespace ahead::runtime

@@ -1,0 +1,127 @@
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <typeinfo>
+
+#include "runtime/node/branch_node.h"
+#include "runtime/node/compiled_node.h"
+
+/// A compiled function's node whose inputs are not all reached by all of its results.
+namespace ahead::runtime {
+
+using torch::autograd::Edge;
+using torch::autograd::edge_list;
+using torch::autograd::variable_list;
+
+namespace {
+
+BranchNode& branch_of(const NodePtr& node) {
+  return static_cast<BranchNode&>(*node);
+}
+
+}  // namespace
+
+CompiledNode::~CompiledNode() {
+  for (const NodePtr& branch : branches_) branch_of(branch).forget_owner();
+}
+
+/// Takes the edges out that have to be led along elsewhere.
+void CompiledNode::branch_off(const CallPlan::PartlyReached& part, edge_list& edges) {
+  edge_list branched;
+  for (const int32_t input : part.places) {
+    const auto place = static_cast<size_t>(input);
+    if (!is_watched(edges[place])) continue;
+    branched.resize(edges.size());
+    branched[place] = std::exchange(edges[place], Edge());
+  }
+  if (branched.empty()) return;
+  branches_.push_back(make_autograd_node<BranchNode>(*this, plan_, part, std::move(branched)));
+}
+
+void CompiledNode::replace_edge(size_t place, const Edge& edge) {
+  for (const NodePtr& branch : branches_) {
+    if (!branch->next_edge(place).is_valid()) continue;
+    branch->next_edges()[place] = edge;
+    return;
+  }
+  next_edges()[place] = edge;
+}
+
+/// Where the gradient of a differentiable output goes: here, or to branches as well.
+Edge CompiledNode::edge_of_output(size_t index, const at::Tensor& output) {
+  const auto place = static_cast<uint32_t>(index);
+  edge_list edges{Edge(getptr(), place)};
+  for (const NodePtr& branch : branches_) {
+    if (branch_of(branch).is_reached_by(index)) edges.emplace_back(branch, place);
+  }
+  if (edges.size() == 1) return edges[0];
+  const NodePtr fork = make_autograd_node<ForkNode>(name(), std::move(edges));
+  return {fork, fork->add_input_metadata(output)};
+}
+
+/// A saved output has the history that it was given as a result. It does not hold it itself: the
+/// fork of an output holds this node.
+void CompiledNode::set_history(const CallPlan::Saved& saved, const at::Tensor& unpacked) {
+  if (saved.kind != CallPlan::Saved::Kind::Output || unpacked.grad_fn().get() != this) return;
+  const std::vector<int32_t>& outputs = plan_->differentiable;
+  const auto found = std::find(outputs.begin(), outputs.end(), saved.index);
+  const auto index = static_cast<size_t>(found - outputs.begin());
+  torch::autograd::impl::set_gradient_edge(unpacked, edge_of_output(index, unpacked));
+}
+
+bool CompiledNode::is_own(const at::Tensor& output) const {
+  const torch::autograd::Node* node = output.grad_fn().get();
+  if (!branches_.empty() && node != nullptr && typeid(*node) == typeid(ForkNode))
+    node = node->next_edge(0).function.get();
+  return node == this;
+}
+
+edge_list CompiledNode::all_edges() const {
+  edge_list edges = next_edges();
+  for (const NodePtr& branch : branches_) {
+    for (size_t i = 0; i < edges.size(); ++i) {
+      if (branch->next_edge(i).is_valid()) edges[i] = branch->next_edge(i);
+    }
+  }
+  return edges;
+}
+
+variable_list CompiledNode::apply(variable_list&& gradients) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  open_.enter(*plan_, gradients);
+  // Compiled autograd runs nodes outside of LibTorch's backwards, so branches are on their own.
+  const int64_t backward = branches_.empty() ? 0 : torch::autograd::get_current_graph_task_id();
+  serves_branches_ = will_release_ && backward >= 0;
+  may_donate_ = serves_branches_ && plan_->donates_saved && open_.is_last(*plan_);
+  BackwardProgram::Mask wanted = wanted_gradients();
+  if (branches_.empty() || backward < 0) return differentiate(std::move(gradients), wanted);
+  std::vector<BranchNode*> following;
+  for (const NodePtr& node : branches_) {
+    BranchNode& branch = branch_of(node);
+    if (branch.has_run_in(backward)) continue;
+    const BackwardProgram::Mask further = branch.wanted_gradients();
+    for (size_t i = 0; i < wanted.size(); ++i) wanted[i] |= further[i];
+    following.push_back(&branch);
+  }
+  variable_list all = differentiate(std::move(gradients), wanted);
+  for (BranchNode* branch : following) branch->give(backward, all);
+  return all;
+}
+
+void CompiledNode::note_released_branch() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  ++released_branches_;
+  if (!open_.is_any() && released_branches_ == branches_.size()) clear();
+}
+
+variable_list CompiledNode::apply_for(BranchNode& branch, variable_list&& gradients) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const int64_t backward = torch::autograd::get_current_graph_task_id();
+  if (std::optional<variable_list> given = branch.take(backward)) return std::move(*given);
+  branch.note_run(backward);
+  may_donate_ = false;
+  return differentiate(std::move(gradients), branch.wanted_gradients());
+}
+
+}  // namespace ahead::runtime

@@ -1,0 +1,62 @@
+#include <torch/csrc/dynamo/compiled_autograd.h>
+
+#include <algorithm>
+
+#include "ahead/interpret.h"
+#include "runtime/node/compiled_node.h"
+
+/// A compiled function's node in the hands of compiled autograd.
+namespace ahead::runtime {
+
+using torch::autograd::variable_list;
+using torch::dynamo::autograd::CompiledNodeArgs;
+using torch::dynamo::autograd::SwapSavedVariables;
+
+/// Puts what stands for saved tensors into the node, and those back at the end.
+struct CompiledNode::Swapped {
+  Swapped(CompiledNode& node, SwapSavedVariables& saved) : node(node), saved(saved) {
+    saved.before(node.variables_);
+    for (Intermediate& kept : node.intermediates_) saved.before(kept.tensor);
+  }
+  ~Swapped() {
+    saved.after(node.variables_);
+    for (Intermediate& kept : node.intermediates_) saved.after(kept.tensor);
+  }
+  CompiledNode& node;
+  SwapSavedVariables& saved;
+};
+
+void CompiledNode::compiled_args(CompiledNodeArgs& args) const {
+  TORCH_CHECK(open_.is_any(), torch::autograd::ERR_BACKWARD_TWICE);
+  args.collect(plan_->backward->id());
+  args.collect(variables_, /*is_output=*/true);
+  for (const Intermediate& kept : intermediates_) {
+    check_version(kept);
+    args.collect(kept.tensor);
+  }
+}
+
+variable_list CompiledNode::apply_with_saved(const variable_list& gradients,
+                                             SwapSavedVariables& saved) {
+  check_hooks(gradients);
+  if (!fits_autocast()) throw_other_autocast();
+  const Swapped swapped(*this, saved);
+  std::vector<at::Tensor> args;
+  for (const CallPlan::Saved& one : plan_->saved) {
+    const auto place = static_cast<size_t>(one.place);
+    args.push_back(one.kind == CallPlan::Saved::Kind::Intermediate
+                       ? intermediates_[place].tensor
+                       : variables_[place].unpack(getptr()));
+  }
+  variable_list tangents = gradients;
+  lay_out_all(tangents, plan_->backward->tangents());
+  BackwardProgram::Mask defined;
+  for (at::Tensor& tangent : tangents) {
+    defined.push_back(tangent.defined());
+    args.push_back(std::move(tangent));
+  }
+  const Graph graph = plan_->backward->graph_for(defined, wanted_gradients());
+  return Interpreter(graph).replay(std::move(args));
+}
+
+}  // namespace ahead::runtime

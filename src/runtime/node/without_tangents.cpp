@@ -1,0 +1,222 @@
+#include <algorithm>
+#include <vector>
+
+#include "ahead/errors.h"
+#include "ir/layout_copy.h"
+#include "ops/facts/node_facts.h"
+#include "runtime/node/backward_program.h"
+
+namespace ahead::runtime {
+namespace {
+
+/// What undefined tangents make of a value.
+enum class State : uint8_t {
+  Independent,  ///< depends on no tangent
+  Live,         ///< depends on a defined tangent
+  Dead,         ///< depends on undefined tangents only: eager never computes it
+};
+
+class TangentRemover {
+ public:
+  TangentRemover(const Graph& backward, const BackwardProgram::Reach& reach,
+                 const BackwardProgram::Mask& defined, const BackwardProgram::Mask& wanted,
+                 bool any_layout)
+      : graph_(backward),
+        reach_(reach),
+        defined_(defined),
+        wanted_(wanted),
+        any_layout_(any_layout),
+        states_(graph_.value_capacity(), State::Independent) {
+    size_t tangent = 0;
+    for (const Graph::Input& input : graph_.inputs()) {
+      if (input.slot.kind != Slot::Kind::Tangent) continue;
+      state(input.value) = defined[tangent++] ? State::Live : State::Dead;
+    }
+  }
+
+  Graph run() {
+    for (Node& node : graph_.nodes()) visit(node);
+    for (size_t i = 0; i < graph_.outputs().size(); ++i) {
+      Value* value = graph_.outputs()[i].value;
+      if (value == nullptr) continue;
+      if (!wanted_[i] || state(value) == State::Dead) graph_.set_output(i, nullptr);
+    }
+    erase_unused();
+    return std::move(graph_);
+  }
+
+ private:
+  State& state(const Value* value) {
+    if (value->id() >= states_.size()) states_.resize(value->id() + 1, State::Independent);
+    return states_[value->id()];
+  }
+
+  void visit(Node& node) {
+    bool has_live = false, has_dead = false;
+    node.for_each_operand([&](Value* value) {
+      has_live |= state(value) == State::Live || is_arriving(*value, node);
+      has_dead |= state(value) == State::Dead;
+    });
+    const bool is_mixed = has_dead && (has_live || is_partly_dead_addition(node));
+    const bool is_sum = is_mixed && is_sum_of_gradients(node);
+    const bool is_dead = (has_dead && !is_mixed) || (!has_live && !is_sum && !is_reached(node));
+    const State result = is_dead ? State::Dead : has_live ? State::Live : State::Independent;
+    for (Value* value : node.results()) {
+      if (value != nullptr) state(value) = result;
+    }
+    if (is_mixed && !is_dead && !skip_addition(node)) materialise_zeros(node);
+  }
+
+  /// Whether a value is a gradient that depends on no tangent (zeros, say), and that eager hands
+  /// from one autograd node to the next.
+  bool is_arriving(const Value& value, const Node& user) {
+    const Node* producer = value.producer();
+    if (producer == nullptr || state(&value) != State::Independent) return false;
+    return is_known_to_run(*producer) && is_known_to_run(user) &&
+           producer->sequence != user.sequence;
+  }
+
+  bool is_known_to_run(const Node& node) const {
+    return node.phase == Phase::Backward && node.provenance != nullptr &&
+           reach_.count(node.sequence) != 0 && is_reached(node);
+  }
+
+  /// Whether eager runs the autograd node that a node belongs to, as far as that is known.
+  bool is_reached(const Node& node) const {
+    if (node.phase != Phase::Backward || node.provenance == nullptr) return true;
+    const auto known = reach_.find(node.sequence);
+    if (known == reach_.end()) return true;
+    for (size_t i = 0; i < defined_.size(); ++i) {
+      if (defined_[i] && known->second[i]) return true;
+    }
+    return false;
+  }
+
+  static bool is_addition(const Node& node) {
+    static const Operator* const add = Operator::find("aten.add.Tensor");
+    return &node.op() == add && node.args()[0].is_value() && node.args()[1].is_value();
+  }
+
+  bool is_partly_dead_addition(const Node& node) {
+    return is_addition(node) && (state(node.args()[0].value()) != State::Dead ||
+                                 state(node.args()[1].value()) != State::Dead);
+  }
+
+  /// The engine adds up the gradients that reach a tensor after it ran the last node that sends
+  /// one, which the sum seems to belong to: what it is added to comes from another node.
+  static bool is_sum_of_gradients(const Node& node) {
+    if (!is_addition(node)) return false;
+    for (const Argument& argument : {node.args()[0], node.args()[1]}) {
+      const Node* producer = argument.value()->producer();
+      if (producer != nullptr && producer->phase == Phase::Backward &&
+          producer->provenance != nullptr && producer->sequence != node.sequence)
+        return true;
+    }
+    return false;
+  }
+
+  /// The engine adds up the gradients that reach a tensor; there is nothing to add.
+  bool skip_addition(Node& node) {
+    if (!is_addition(node)) return false;
+    const bool first_is_dead = state(node.args()[0].value()) == State::Dead;
+    Value* live = node.args()[first_is_dead ? 1 : 0].value();
+    const TensorMeta& sum = node.result()->meta;
+    if (live->meta.sizes != sum.sizes || live->meta.dtype != sum.dtype) return false;
+    const bool lies_alike = live->meta.strides == sum.strides;
+    if (!any_layout_ && !lies_alike) return false;
+    if (!lies_alike) keep_layout_of(node, live);
+    graph_.replace_uses(node.result(), live);
+    return true;
+  }
+
+  /// What reads the memory of a sum gets the one gradient that is left as the sum lay.
+  void keep_layout_of(Node& sum, Value* live) {
+    Value* copy = nullptr;
+    const auto users = sum.result()->users();
+    for (Node* user : users) {
+      if (!ops::reads_by_layout(*user) || user->args()[0].value() != sum.result()) continue;
+      if (copy == nullptr) copy = copy_like(sum, live);
+      graph_.set_argument(user, 0, copy);
+    }
+  }
+
+  /// The copy counts as made by the autograd node that the gradient is from.
+  Value* copy_like(Node& sum, Value* live) {
+    Value* copy = add_copy_into(graph_, live, sum.result()->meta, &sum);
+    state(copy) = state(live);
+    if (const Node* from = live->producer()) {
+      Node& made_by = *copy->producer();
+      made_by.phase = from->phase;
+      made_by.sequence = from->sequence;
+      made_by.provenance = from->provenance;
+    }
+    return copy;
+  }
+
+  /// Operators that take several gradients get zeros for those that are undefined, as in eager.
+  void materialise_zeros(Node& node) {
+    for (size_t i = 0; i < node.args().size(); ++i) {
+      graph_.set_argument(&node, i, with_zeros(node.args()[i], node));
+    }
+  }
+
+  Argument with_zeros(const Argument& argument, Node& user) {
+    if (argument.is_value() && state(argument.value()) == State::Dead) {
+      return zeros_like(argument.value()->meta, user);
+    }
+    if (!argument.is_list()) return argument;
+    Argument::List list;
+    for (const Argument& element : argument.list()) list.push_back(with_zeros(element, user));
+    return list;
+  }
+
+  Value* zeros_like(const TensorMeta& meta, Node& before) {
+    static const Operator* const empty_strided = Operator::find("aten.empty_strided");
+    static const Operator* const zeros_like = Operator::find("aten.zeros_like");
+    const c10::IValue none;
+    Node* empty = graph_.add_node(
+        *empty_strided,
+        {c10::IValue(at::IntArrayRef(meta.sizes)), c10::IValue(at::IntArrayRef(meta.strides)),
+         c10::IValue(meta.dtype), none, c10::IValue(meta.device), none},
+        &before);
+    Value* shape = graph_.add_return(empty, meta);
+    Node* zeros = graph_.add_node(*zeros_like, {shape, none, none, none, none, none}, &before);
+    return graph_.add_return(zeros, meta);
+  }
+
+  /// Random numbers that nobody uses are drawn all the same by the autograd nodes that eager runs.
+  /// Which of them it runs is not known where gradients are not wanted.
+  bool is_drawn(const Node& node) {
+    if (!node.has(Tag::Random)) return false;
+    for (const Value* value : node.results()) {
+      if (value != nullptr && state(value) == State::Dead) return false;
+    }
+    return std::all_of(wanted_.begin(), wanted_.end(), [](bool is_wanted) { return is_wanted; });
+  }
+
+  void erase_unused() {
+    for (Node* node = graph_.last(); node != nullptr;) {
+      Node* previous = node->prev();
+      bool is_used = node->has(Tag::Effect) || is_drawn(*node);
+      for (const Value* value : node->results()) is_used |= value != nullptr && value->is_used();
+      if (!is_used) graph_.erase(node);
+      node = previous;
+    }
+  }
+
+  Graph graph_;
+  const BackwardProgram::Reach& reach_;
+  const BackwardProgram::Mask &defined_, &wanted_;
+  const bool any_layout_;
+  std::vector<State> states_;
+};
+
+}  // namespace
+
+Graph without_tangents(const Graph& backward, const BackwardProgram::Reach& reach,
+                       const BackwardProgram::Mask& defined, const BackwardProgram::Mask& wanted,
+                       bool any_layout) {
+  return TangentRemover(backward, reach, defined, wanted, any_layout).run();
+}
+
+}  // namespace ahead::runtime

@@ -1,0 +1,70 @@
+#include "trace/observers/generator_position.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+
+namespace ahead::tracing {
+namespace {
+
+/// How many numbers other threads may draw between two looks at a generator.
+constexpr int64_t most_drawn_elsewhere = 1 << 24;
+
+/// By how much CUDA's generators count at least.
+constexpr uint64_t step = 4;
+
+at::CPUGeneratorImpl* cpu_impl(const at::Generator& generator) {
+  return generator.device().is_cpu() ? generator.get<at::CPUGeneratorImpl>() : nullptr;
+}
+
+bool engine_leads_to(at::mt19937 from, const at::mt19937& to) {
+  const at::mt19937_data_pod wanted = to.data();
+  for (int64_t drawn = 0; drawn < most_drawn_elsewhere;) {
+    const at::mt19937_data_pod now = from.data();
+    if (now.seed_ != wanted.seed_) return false;
+    if (now.state_ == wanted.state_) return now.next_ <= wanted.next_;
+    // Its numbers are made in batches; this many are left of this one, and one begins the next.
+    for (int i = 0; i < now.left_; ++i) from();
+    drawn += now.left_;
+  }
+  return false;
+}
+
+}  // namespace
+
+GeneratorPosition::GeneratorPosition(const at::Generator& generator) {
+  if (at::CPUGeneratorImpl* cpu = cpu_impl(generator)) {
+    engine_ = cpu->engine();
+  } else {
+    seed_ = generator.current_seed();
+    offset_ = generator.get_offset();
+  }
+}
+
+bool GeneratorPosition::operator==(const GeneratorPosition& other) const {
+  const at::mt19937_data_pod a = engine_.data(), b = other.engine_.data();
+  return a.seed_ == b.seed_ && a.next_ == b.next_ && a.state_ == b.state_ && seed_ == other.seed_ &&
+         offset_ == other.offset_;
+}
+
+bool GeneratorPosition::leads_to(const GeneratorPosition& other) const {
+  return seed_ == other.seed_ && offset_ <= other.offset_ &&
+         engine_leads_to(engine_, other.engine_);
+}
+
+void GeneratorPosition::restore(at::Generator generator) const {
+  if (at::CPUGeneratorImpl* cpu = cpu_impl(generator)) {
+    cpu->set_engine(engine_);
+  } else {
+    generator.set_current_seed(seed_);
+    generator.set_offset(offset_);
+  }
+}
+
+void GeneratorPosition::advance(at::Generator generator) {
+  if (at::CPUGeneratorImpl* cpu = cpu_impl(generator)) {
+    cpu->random();
+  } else {
+    generator.set_offset(generator.get_offset() + step);
+  }
+}
+
+}  // namespace ahead::tracing
