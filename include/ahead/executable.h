@@ -1,8 +1,13 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
+#include <cstddef>
 #include <functional>
+#include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "ahead/graph.h"
@@ -16,9 +21,51 @@ using FlatFunction = std::function<std::vector<at::Tensor>(const std::vector<at:
 /// one for each graph output. Several threads may call it at once.
 using Executable = std::function<std::vector<at::Tensor>(std::vector<at::Tensor>&& args)>;
 
-/// Turns a graph into something that runs. It is told what the inputs look like, which the graph's
-/// own inputs say as well.
-using GraphCompiler =
-    std::function<Executable(const Graph& graph, const std::vector<TensorMeta>& inputs)>;
+/// What a backend is given.
+struct CompileRequest {
+  const Graph& graph;
+  /// What the inputs look like, which the graph's own inputs say as well.
+  std::vector<TensorMeta> inputs;
+  /// For each input, whether nobody needs it once the graph has run for the last time: a call that
+  /// owns the tensor alone may write its results there. Empty: none of them.
+  std::vector<bool> donated = {};
+  /// For each input, whether it is the same tensor in all calls (parameters, buffers, tensors that
+  /// the function captured). Empty: none of them.
+  std::vector<bool> static_inputs = {};
+  /// Where most of the work is to be done.
+  at::Device target = at::kCPU;
+  /// For messages and files: the function and which of its graphs this is.
+  std::string name = {};
+};
+
+/// Turns a graph into something that runs. It is made of a function of a CompileRequest, or of a
+/// graph and what its inputs look like.
+class GraphCompiler {
+ public:
+  GraphCompiler() = default;
+  GraphCompiler(std::nullptr_t) {}  // NOLINT(google-explicit-constructor): as std::function has it
+  template <class F, class = std::enable_if_t<std::is_invocable_r_v<Executable, const F&,
+                                                                    const CompileRequest&>>>
+  GraphCompiler(F compile)  // NOLINT(google-explicit-constructor)
+      : compile_(std::move(compile)) {}
+  template <class F,
+            class = std::enable_if_t<std::is_invocable_r_v<Executable, F&, const Graph&,
+                                                           const std::vector<TensorMeta>&>>,
+            class = void>
+  GraphCompiler(F compile)  // NOLINT(google-explicit-constructor)
+      : compile_([compile = std::move(compile)](const CompileRequest& request) mutable {
+          return compile(request.graph, request.inputs);
+        }) {}
+
+  explicit operator bool() const { return static_cast<bool>(compile_); }
+
+  Executable operator()(const CompileRequest& request) const { return compile_(request); }
+  Executable operator()(const Graph& graph, const std::vector<TensorMeta>& inputs) const {
+    return compile_({graph, inputs});
+  }
+
+ private:
+  std::function<Executable(const CompileRequest&)> compile_;
+};
 
 }  // namespace ahead::aot

@@ -8,6 +8,7 @@
 #include "compile/core_state.h"
 #include "compile/custom_op_check.h"
 #include "compile/dump.h"
+#include "passes/stages.h"
 #include "runtime/backends.h"
 #include "runtime/call/call.h"
 #include "trace/tracer.h"
@@ -100,6 +101,7 @@ CompiledCore::CompiledCore(Options options)
       compilers_(with_checks(compilers_for(options_), options_)),
       traces_function_(false),
       state_(std::make_unique<State>()) {
+  passes::check_skippable(options_.skip_passes);
   for (const auto& module : options_.watch) watch(module);
 }
 
@@ -108,6 +110,7 @@ CompiledCore::CompiledCore(Options options, Compilers compilers)
       compilers_(with_checks(std::move(compilers), options_)),
       traces_function_(true),
       state_(std::make_unique<State>()) {
+  passes::check_skippable(options_.skip_passes);
   for (const auto& module : options_.watch) watch(module);
 }
 
@@ -134,7 +137,7 @@ std::vector<Program> CompiledCore::programs() const {
   std::vector<Program> programs;
   for (const auto& entry : *state_->entries.load()) {
     const std::vector<Program> of_entry =
-        entry->split != nullptr ? entry->split->programs() : entry->programs;
+        entry->split != nullptr ? entry->split->programs() : entry->compiled.programs();
     programs.insert(programs.end(), of_entry.begin(), of_entry.end());
   }
   return programs;

@@ -122,10 +122,10 @@ std::vector<at::Tensor> run_checked(const aot::Executable& run, std::vector<at::
 
 aot::GraphCompiler with_custom_op_check(aot::GraphCompiler compiler, SchemaCheck check) {
   if (check == SchemaCheck::Off) return compiler;
-  return [compiler = std::move(compiler), check](
-             const Graph& graph, const std::vector<TensorMeta>& inputs) -> aot::Executable {
-    aot::Executable run = compiler(graph, inputs);
-    if (!has_such_operators(graph)) return run;
+  return [compiler = std::move(compiler),
+          check](const aot::CompileRequest& request) -> aot::Executable {
+    aot::Executable run = compiler(request);
+    if (!has_such_operators(request.graph)) return run;
     auto is_first = std::make_shared<std::atomic<bool>>(true);
     return [run = std::move(run), is_first, check](std::vector<at::Tensor>&& args) {
       if (!is_first->load(std::memory_order_relaxed) || !is_first->exchange(false))

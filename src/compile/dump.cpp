@@ -15,6 +15,8 @@ namespace ahead::compiling {
 namespace {
 
 using runtime::CallPlan;
+using runtime::Epilogue;
+using runtime::Prologue;
 
 std::string numbered(size_t number, const std::string& name) {
   char text[32];
@@ -86,15 +88,15 @@ std::string describe(const Options& options) {
   return text.str();
 }
 
-std::string describe(const CallPlan::Input& input) {
+std::string describe(const Prologue::Input& input) {
   switch (input.kind) {
-    case CallPlan::Input::Kind::Argument:
+    case Prologue::Input::Kind::Argument:
       return "argument " + std::to_string(input.index);
-    case CallPlan::Input::Kind::Captured:
+    case Prologue::Input::Kind::Captured:
       return "captured";
-    case CallPlan::Input::Kind::GradOfInput:
+    case Prologue::Input::Kind::GradOfInput:
       return "grad of input " + std::to_string(input.index);
-    case CallPlan::Input::Kind::Base:
+    case Prologue::Input::Kind::Base:
       return "base " + std::to_string(input.index);
   }
   return "";
@@ -105,19 +107,19 @@ std::string describe(const runtime::Source& source) {
   return kinds[static_cast<size_t>(source.kind)] + std::to_string(source.index);
 }
 
-std::string describe(const CallPlan::Result& result) {
+std::string describe(const Epilogue::Result& result) {
   switch (result.kind) {
-    case CallPlan::Result::Kind::Undefined:
+    case Epilogue::Result::Kind::Undefined:
       return "undefined";
-    case CallPlan::Result::Kind::Tensor:
+    case Epilogue::Result::Kind::Tensor:
       return describe(result.source);
-    case CallPlan::Result::Kind::Repeated:
+    case Epilogue::Result::Kind::Repeated:
       return "result " + std::to_string(result.repeats);
   }
   return "";
 }
 
-std::string describe(const CallPlan::Write& write) {
+std::string describe(const Epilogue::Write& write) {
   std::string text = "input " + std::to_string(write.input) + " is ";
   text += write.in_graph      ? "written to in the graph"
           : write.output >= 0 ? "output " + std::to_string(write.output)
@@ -127,20 +129,22 @@ std::string describe(const CallPlan::Write& write) {
 
 std::string describe(const CallPlan& plan) {
   std::ostringstream text;
-  for (size_t i = 0; i < plan.inputs.size(); ++i)
-    text << "input " << i << ": " << describe(plan.inputs[i]) << "\n";
-  for (const CallPlan::Write& write : plan.writes) text << "write: " << describe(write) << "\n";
-  for (const CallPlan::NewGrad& grad : plan.new_grads)
+  for (size_t i = 0; i < plan.prologue.inputs.size(); ++i)
+    text << "input " << i << ": " << describe(plan.prologue.inputs[i]) << "\n";
+  for (const Epilogue::Write& write : plan.epilogue.writes)
+    text << "write: " << describe(write) << "\n";
+  for (const Epilogue::NewGrad& grad : plan.epilogue.new_grads)
     text << "new grad: of input " << grad.input << ", output " << grad.output << "\n";
-  for (const runtime::ViewStep& view : plan.views) {
+  for (const runtime::ViewStep& view : plan.epilogue.views) {
     text << "view: " << c10::toString(view.op->operator_name()) << " of " << describe(view.source)
          << "\n";
   }
-  for (size_t i = 0; i < plan.results.size(); ++i)
-    text << "result " << i << ": " << describe(plan.results[i]) << "\n";
-  for (int32_t output : plan.differentiable) text << "differentiable: output " << output << "\n";
-  for (int32_t input : plan.grad_inputs) text << "gradient: of input " << input << "\n";
-  text << "saved: " << plan.saved.size() << "\n";
+  for (size_t i = 0; i < plan.epilogue.results.size(); ++i)
+    text << "result " << i << ": " << describe(plan.epilogue.results[i]) << "\n";
+  for (int32_t output : plan.backward.differentiable)
+    text << "differentiable: output " << output << "\n";
+  for (int32_t input : plan.backward.grad_inputs) text << "gradient: of input " << input << "\n";
+  text << "saved: " << plan.backward.saved.size() << "\n";
   return text.str();
 }
 
@@ -151,8 +155,9 @@ void dump(const Compilation& made, const Options& options) {
   const std::string folder = make_folder(options.dump_folder, made.plan->name);
   write(folder + "/options.txt", describe(options));
   write(folder + "/plan.txt", describe(*made.plan));
-  for (size_t i = 0; i < made.programs.size(); ++i)
-    write(folder + "/" + numbered(i, made.programs[i].name) + ".graph", made.programs[i].str());
+  const std::vector<Program> programs = made.programs();
+  for (size_t i = 0; i < programs.size(); ++i)
+    write(folder + "/" + numbered(i, programs[i].name) + ".graph", programs[i].str());
 }
 
 }  // namespace ahead::compiling

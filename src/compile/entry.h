@@ -68,7 +68,7 @@ struct Entry {
 
   CallKind kind;
   std::shared_ptr<const void> prototype;
-  std::vector<Program> programs;
+  compiling::Compilation compiled;  ///< of calls that run eagerly: nothing
   /// Runs instead of the plan, which only tells what the calls are like; null: the plan runs.
   std::unique_ptr<compiling::SplitProgram> split;
   /// Why calls run eagerly; empty if they do not.

@@ -403,7 +403,7 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
                                        made.plan, arguments, made.with_offsets));
   entry->prototype = prototype();
   if (split != nullptr) split->use(made);
-  entry->programs = std::move(made.programs);
+  entry->compiled = std::move(made);
   entry->split = std::move(split);
   entry->reads_values = reads;
   entry->has_state = !tape->stored.empty() || !tape->held.empty();

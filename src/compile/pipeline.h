@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ahead/detail/compiled_core.h"
+#include "passes/stages.h"
 #include "runtime/call/call_plan.h"
 
 namespace ahead::compiling {
@@ -11,10 +12,14 @@ namespace ahead::compiling {
 /// What one compilation gave.
 struct Compilation {
   std::shared_ptr<const runtime::CallPlan> plan;
-  std::vector<Program> programs;
+  std::shared_ptr<passes::Stages> stages;
   /// The graph names positions in storages, so that the offsets of inputs matter.
   bool with_offsets = false;
   double trace_seconds = 0, compile_seconds = 0;
+
+  /// The program of every stage that has run so far: some run in the first backward that needs
+  /// them.
+  std::vector<Program> programs() const;
 };
 
 /// Traces a function and compiles it: the stages in order. Without Options::fullgraph, an error of

@@ -172,8 +172,7 @@ std::vector<Program> SplitProgram::programs() const {
   for (const Piece& piece : pieces_) {
     const std::shared_ptr<const Runner> runner = piece.runner.load();
     if (runner == nullptr) continue;
-    programs.insert(programs.end(), runner->compiled.programs.begin(),
-                    runner->compiled.programs.end());
+    for (Program& program : runner->compiled.programs()) programs.push_back(std::move(program));
   }
   return programs;
 }

@@ -14,9 +14,9 @@ using observe::TapeDifference;
 namespace {
 
 bool is_partly_reached(const runtime::CallPlan& plan, int32_t input) {
-  for (const runtime::CallPlan::PartlyReached& part : plan.partly_reached) {
+  for (const runtime::BackwardPlan::PartlyReached& part : plan.backward.partly_reached) {
     for (const int32_t place : part.places) {
-      if (plan.grad_inputs[static_cast<size_t>(place)] == input) return true;
+      if (plan.backward.grad_inputs[static_cast<size_t>(place)] == input) return true;
     }
   }
   return false;
@@ -71,9 +71,9 @@ bool is_self_contained(const Tape& tape) {
 
 void check_histories(const runtime::CallPlan& plan, const std::vector<at::Tensor>& arguments,
                      const Tape* before) {
-  using Kind = runtime::CallPlan::Input::Kind;
-  for (const runtime::CallPlan::Write& write : plan.writes) {
-    const runtime::CallPlan::Input& input = plan.inputs[static_cast<size_t>(write.input)];
+  using Kind = runtime::Prologue::Input::Kind;
+  for (const runtime::Epilogue::Write& write : plan.epilogue.writes) {
+    const runtime::Prologue::Input& input = plan.prologue.inputs[static_cast<size_t>(write.input)];
     const bool is_growing = input.kind == Kind::Captured ||
                             (input.kind == Kind::Argument &&
                              is_continued(arguments[static_cast<size_t>(input.index)], before));

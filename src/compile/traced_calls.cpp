@@ -35,7 +35,7 @@ class TracedEntry {
                  made.plan, now.inputs.leaves, made.with_offsets));
     entry->eager_reason = std::move(refusal);
     if (entry->eager_reason.empty()) entry->prototype = prototype_();
-    entry->programs = std::move(made.programs);
+    entry->compiled = std::move(made);
     entry->count_owners();
     return entry;
   }

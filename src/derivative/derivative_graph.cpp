@@ -129,7 +129,7 @@ class Losses {
     }
   }
 
-  std::string find(const runtime::CallPlan& plan) {
+  std::string find(const runtime::Epilogue& epilogue, bool differentiates) {
     for (const Graph::Output& output : joint_.outputs()) {
       const bool is_gradient = output.slot.kind == Slot::Kind::GradOf && output.value != nullptr;
       if (is_gradient) needed_[output.value->id()] = true;
@@ -139,7 +139,8 @@ class Losses {
       if (node->phase == Phase::Forward && ops::is_ordered(*node)) return node->op().name();
       mark_operands(*node);
     }
-    return find_changed_input(plan);
+    // Eager complains about what a training step inside the function has overwritten.
+    return differentiates ? "" : find_changed_input(epilogue);
   }
 
  private:
@@ -163,15 +164,13 @@ class Losses {
     });
   }
 
-  /// An input that the backward itself takes is one that eager has saved, and complains about. So
-  /// it does about what a training step inside the function has overwritten.
-  std::string find_changed_input(const runtime::CallPlan& plan) const {
-    if (plan.differentiates) return "";
+  /// An input that the backward itself takes is one that eager has saved, and complains about.
+  std::string find_changed_input(const runtime::Epilogue& epilogue) const {
     int32_t position = 0;
     for (const Graph::Input& input : joint_.inputs()) {
       if (input.slot.kind == Slot::Kind::Tangent) continue;
       const uint32_t id = input.value->id();
-      if (computed_from_[id] && !is_saved_[id] && changes_input(plan, position))
+      if (computed_from_[id] && !is_saved_[id] && changes_input(epilogue, position))
         return input.value->meta.str();
       ++position;
     }
@@ -186,8 +185,8 @@ class Losses {
 }  // namespace
 
 std::string find_lost(const JointGraph& joint, const std::vector<SavedValue>& saved,
-                      const runtime::CallPlan& plan) {
-  return Losses(joint, saved).find(plan);
+                      const runtime::Epilogue& epilogue, bool differentiates) {
+  return Losses(joint, saved).find(epilogue, differentiates);
 }
 
 DerivativeGraph cut_derivative(const KeptTrace& trace, const KeptTrace::Derivative& derivative,

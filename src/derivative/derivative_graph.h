@@ -28,9 +28,10 @@ using GivenValues = std::unordered_map<const Value*, size_t>;
 
 /// Something that derivatives need of the forward and that cannot be had: nobody saved it, and
 /// computing it again would take an operator that may run only once, or an input that the call
-/// changes. Empty if there is none. Inputs that eager, too, would miss do not count.
+/// changes. Empty if there is none. Inputs that eager, too, would miss do not count; for a function
+/// that differentiates something itself that is all of them.
 std::string find_lost(const JointGraph& joint, const std::vector<SavedValue>& saved,
-                      const runtime::CallPlan& plan);
+                      const runtime::Epilogue& epilogue, bool differentiates);
 
 /// Cuts what a derivative computes out of its trace. What is not given is computed again; throws
 /// Unsupported if that is not possible.

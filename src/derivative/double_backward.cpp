@@ -29,7 +29,7 @@ using Tensors = std::vector<at::Tensor>;
 
 /// Why the operators of the forward do not tell the gradient; empty: they do.
 std::string why_not(const ForwardCone& cone, const tracing::Capture& capture,
-                    const runtime::CallPlan& plan) {
+                    const runtime::Epilogue& epilogue) {
   if (!capture.opaque_gradient.empty())
     return capture.opaque_gradient +
            ": a custom autograd function or a hook has a gradient of its own";
@@ -38,7 +38,7 @@ std::string why_not(const ForwardCone& cone, const tracing::Capture& capture,
            ": it writes to a differentiable tensor without autograd's knowledge (under no_grad, "
            "through detach(), or because it has no derivative), or views under no_grad what was "
            "written";
-  return cone.why_not(plan);
+  return cone.why_not(epilogue);
 }
 
 class DoubleBackward final : public runtime::DifferentiableBackward {
@@ -72,6 +72,15 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
       if (tangent.defined()) arguments.push_back(tangent);
     }
     return run(find(key, request.tangents.size()), arguments);
+  }
+
+  std::vector<Program> programs() override {
+    std::vector<Program> all;
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [key, known] : cases_) {
+      for (Program& program : known->core.programs()) all.push_back(std::move(program));
+    }
+    return all;
   }
 
  private:
@@ -170,9 +179,9 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
 
 std::shared_ptr<runtime::DifferentiableBackward> make_double_backward(
     const JointGraph& joint, const PartitionedGraphs& graphs, const tracing::Capture& capture,
-    const runtime::CallPlan& plan, const Options& options, const detail::Compilers& compilers) {
+    const runtime::Epilogue& epilogue, const Options& options, const detail::Compilers& compilers) {
   ForwardCone cone(joint, graphs);
-  std::string impossible = why_not(cone, capture, plan);
+  std::string impossible = why_not(cone, capture, epilogue);
   if (!impossible.empty() && !options.fullgraph) throw_impossible(impossible);
   std::vector<int32_t> grad_inputs;
   for (const Graph::Output& output : graphs.backward.outputs()) {

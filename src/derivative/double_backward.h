@@ -18,6 +18,6 @@ namespace ahead::compiling {
 /// Options::fullgraph only once somebody asks for it.
 std::shared_ptr<runtime::DifferentiableBackward> make_double_backward(
     const JointGraph& joint, const PartitionedGraphs& graphs, const tracing::Capture& capture,
-    const runtime::CallPlan& plan, const Options& options, const detail::Compilers& compilers);
+    const runtime::Epilogue& epilogue, const Options& options, const detail::Compilers& compilers);
 
 }  // namespace ahead::compiling

@@ -56,10 +56,10 @@ std::vector<bool> find_dependent(const Graph& joint) {
   return depends;
 }
 
-bool changes_input(const runtime::CallPlan& plan, int32_t input) {
+bool changes_input(const runtime::Epilogue& epilogue, int32_t input) {
   const auto is_it = [&](const auto& change) { return change.input == input; };
-  return std::any_of(plan.writes.begin(), plan.writes.end(), is_it) ||
-         std::any_of(plan.resets.begin(), plan.resets.end(), is_it);
+  return std::any_of(epilogue.writes.begin(), epilogue.writes.end(), is_it) ||
+         std::any_of(epilogue.resets.begin(), epilogue.resets.end(), is_it);
 }
 
 ForwardCone::ForwardCone(const JointGraph& joint, const PartitionedGraphs& graphs)
@@ -79,13 +79,13 @@ bool ForwardCone::is_given(const Value* value) const {
   return saved_[value->id()] >= 0 && !depends_[value->id()];
 }
 
-std::string ForwardCone::why_not(const runtime::CallPlan& plan) const {
+std::string ForwardCone::why_not(const runtime::Epilogue& epilogue) const {
   if (!unrepeatable_.empty())
     return unrepeatable_ + ": this operator would have to run again, which gives something else";
   if (!undifferentiable_.empty())
     return undifferentiable_ + ": this result has a gradient in place only, as after eq_()";
   for (size_t i = 0; i < needs.size(); ++i) {
-    if (needs[i].kind == Need::Kind::Input && changes_input(plan, needs[i].index))
+    if (needs[i].kind == Need::Kind::Input && changes_input(epilogue, needs[i].index))
       return graph.inputs()[i].value->meta.str() +
              ": the function writes to this tensor, or changes its shape, and would have to run "
              "again on what it was";

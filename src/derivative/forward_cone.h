@@ -18,7 +18,7 @@ std::vector<bool> find_dependent(const Graph& joint);
 
 /// Whether a call changes a graph input: its contents, its shape, or only its version. What was
 /// saved of it is not what it was.
-bool changes_input(const runtime::CallPlan& plan, int32_t input);
+bool changes_input(const runtime::Epilogue& epilogue, int32_t input);
 
 /// The forward part of a joint graph that its differentiable outputs need, with inputs for what
 /// must not be computed again.
@@ -34,7 +34,7 @@ class ForwardCone {
 
   /// Why running the graph again, under autograd, does not give the function's gradient; empty: it
   /// does, if the function has no gradients of its own making.
-  std::string why_not(const runtime::CallPlan& plan) const;
+  std::string why_not(const runtime::Epilogue& epilogue) const;
 
  private:
   bool is_given(const Value* value) const;

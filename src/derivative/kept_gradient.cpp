@@ -18,6 +18,7 @@
 #include "derivative/forward_cone.h"
 #include "runtime/call/call_guards.h"
 #include "runtime/call/surroundings.h"
+#include "runtime/compile_request.h"
 #include "runtime/node/branch_node.h"
 #include "tensors/autograd_graph.h"
 #include "trace/tracer.h"
@@ -121,6 +122,7 @@ class KeptGradient final : public runtime::DifferentiableBackward,
   }
 
   const std::vector<Need>& needs() const override { return needs_; }
+  std::vector<Program> programs() override { return {}; }
 
   Tensors run(const Request& request) override {
     check_not_traced();
@@ -269,9 +271,7 @@ class KeptGradient final : public runtime::DifferentiableBackward,
   void compile(Case& made) const {
     DerivativeGraph program = cut_derivative(*trace_, made.derivative, made.given);
     program.graph.verify();
-    std::vector<TensorMeta> inputs;
-    for (const Graph::Input& input : program.graph.inputs()) inputs.push_back(input.value->meta);
-    made.run = compiler_(program.graph, inputs);
+    made.run = compiler_(runtime::request_for(program.graph, "CompiledFunction.derivative"));
     made.sources = std::move(program.sources);
     made.outputs = std::move(program.gradients);
   }

@@ -10,12 +10,12 @@
 #include <unordered_set>
 
 #include "ahead/errors.h"
-#include "ahead/passes.h"
 #include "ahead/trace.h"
 #include "engine/node_calls.h"
 #include "engine/operators.h"
 #include "ir/sizes/float_node.h"
 #include "ops/facts/node_facts.h"
+#include "passes/stages.h"
 #include "trace/capture.h"
 #include "trace/tracer.h"
 
@@ -34,10 +34,9 @@ PyObject* nobody() {
   return reinterpret_cast<PyObject*>(&something);
 }
 
-/// Passes that do not look at sizes.
-bool is_for_all_sizes(const passes::Pass& pass) {
-  return pass.name == "inline_calls" || pass.name == "eliminate_common_subexpressions" ||
-         pass.name == "eliminate_dead_code";
+/// Passes that look at sizes.
+std::vector<std::string> passes_by_size() {
+  return {"clean_views", "fold_constants", "reinplace_mutations"};
 }
 
 /// Follows the walk with traced tensors in the places of real ones.
@@ -63,9 +62,9 @@ class PartTracer {
     if (is_lifted()) lift_sizes();
     Graph graph = trace();
     check_functional(graph);
-    for (const passes::Pass& pass : passes::all()) {
-      if (!is_lifted() || is_for_all_sizes(pass)) pass.run(graph);
-    }
+    using passes::Stages;
+    Stages(is_lifted() ? passes_by_size() : std::vector<std::string>(), Stages::Keep::Nothing)
+        .optimise(graph, "");
     drop_unused_inputs(graph);
     note_offsets(graph);
     if (is_lifted()) add_sizes(graph);

@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "engine/part_tracer.h"
+#include "runtime/compile_request.h"
 
 namespace ahead::engine {
 namespace {
@@ -306,9 +307,7 @@ void Program::compile(Part& part) {
   for (size_t i = part.begin; i < part.end; ++i) {
     if (kinds_[i] == Step::Kind::Accumulate) part.accumulations.push_back(i);
   }
-  std::vector<TensorMeta> inputs;
-  for (const Graph::Input& input : part.graph->inputs()) inputs.push_back(input.value->meta);
-  part.run = compiler_(*part.graph, inputs);
+  part.run = compiler_(runtime::request_for(*part.graph, "CompiledAutograd"));
 }
 
 void Program::run_part(const Part& part, const Run& run) {

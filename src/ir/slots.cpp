@@ -24,4 +24,8 @@ bool names_own_positions(const Graph& graph) {
   return has_results || !has_gradients;
 }
 
+bool has_tangents(const Graph& graph) {
+  return any_of(graph.inputs(), {Slot::Kind::Tangent});
+}
+
 }  // namespace ahead

@@ -10,4 +10,7 @@ namespace ahead {
 /// or gradients and returns nothing that the traced function returned.
 bool names_own_positions(const Graph& graph);
 
+/// Whether a result of the traced function has a history, though it may lead nowhere.
+bool has_tangents(const Graph& graph);
+
 }  // namespace ahead

@@ -7,7 +7,8 @@
 namespace ahead::compiling {
 namespace {
 
-using runtime::CallPlan;
+using runtime::BackwardPlan;
+using runtime::Epilogue;
 
 /// Whether a value may share memory with an input. Copied into another input, it might be
 /// overwritten before.
@@ -19,25 +20,27 @@ bool shares_memory_with_input(const Graph& graph, const ops::Aliasing& aliasing,
   return false;
 }
 
-bool is_saved(const CallPlan& plan, int32_t output) {
-  return std::any_of(plan.saved.begin(), plan.saved.end(), [&](const CallPlan::Saved& saved) {
-    return saved.kind == CallPlan::Saved::Kind::Output && saved.index == output;
-  });
+bool is_saved(const BackwardPlan& backward, int32_t output) {
+  return std::any_of(
+      backward.saved.begin(), backward.saved.end(), [&](const BackwardPlan::Saved& saved) {
+        return saved.kind == BackwardPlan::Saved::Kind::Output && saved.index == output;
+      });
 }
 
 }  // namespace
 
-size_t keep_mutations(Graph& forward, CallPlan& plan, const std::vector<at::Tensor>& inputs) {
+size_t keep_mutations(Graph& forward, std::vector<Epilogue::Write>& writes,
+                      const BackwardPlan& backward, const std::vector<at::Tensor>& inputs) {
   static const Operator* const copy = Operator::find("aten.copy_");
   const ops::Aliasing aliasing(forward);
   size_t kept = 0;
-  for (CallPlan::Write& write : plan.writes) {
+  for (Epilogue::Write& write : writes) {
     // Below autograd nobody would complain about a write to an inference tensor.
     const at::Tensor& tensor = inputs[static_cast<size_t>(write.input)];
     if (write.output < 0 || write.geometry || write.seen_by_autograd || tensor.is_inference()) {
       continue;
     }
-    if (is_saved(plan, write.output)) continue;
+    if (is_saved(backward, write.output)) continue;
     const auto output = static_cast<size_t>(write.output);
     Value* contents = forward.outputs()[output].value;
     if (shares_memory_with_input(forward, aliasing, contents)) continue;

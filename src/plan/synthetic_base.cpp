@@ -16,7 +16,8 @@
 namespace ahead::compiling {
 namespace {
 
-using runtime::CallPlan;
+using runtime::Epilogue;
+using runtime::Prologue;
 using Tensors = std::vector<at::Tensor>;
 
 bool any_overlap(const Tensors& args, const std::vector<int32_t>& group) {
@@ -149,7 +150,7 @@ struct MergedArguments::State {
   /// its layout.
   std::vector<std::pair<int32_t, TensorMeta>> viewed;
   std::vector<int32_t> rebased;
-  std::vector<CallPlan::Reshape> reshapes;
+  std::vector<Epilogue::Reshape> reshapes;
   /// By how much the function raised the version of each member.
   std::vector<uint64_t> bumps;
 
@@ -277,7 +278,7 @@ MergedArguments::MergedArguments(const aot::FlatFunction& function, const Tensor
     : state_(std::make_shared<State>()) {
   std::vector<bool> is_merged(args.size());
   for (std::vector<int32_t>& group : find_groups(args)) {
-    CallPlan::Base base{std::move(group), {}, {}};
+    Prologue::Base base{std::move(group), {}, {}};
     const at::Tensor tensor = runtime::base_of(base, args);
     if (!tensor.defined()) throw_without_base();
     base.counters = runtime::version_counters(base, args);
@@ -313,40 +314,43 @@ MergedArguments::MergedArguments(const aot::FlatFunction& function, const Tensor
   };
 }
 
-void MergedArguments::adapt(CallPlan& plan) const {
-  for (CallPlan::Input& input : plan.inputs) {
-    if (input.kind != CallPlan::Input::Kind::Argument) continue;
+CallFrame MergedArguments::adapted(CallFrame frame) const {
+  for (Prologue::Input& input : frame.prologue.inputs) {
+    if (input.kind != Prologue::Input::Kind::Argument) continue;
     const auto index = static_cast<size_t>(input.index);
     if (index < bases_.size()) {
-      input.kind = CallPlan::Input::Kind::Base;
+      input.kind = Prologue::Input::Kind::Base;
     } else {
       input.index = others_[index - bases_.size()];
     }
   }
-  plan.bases = bases_;
-  plan.rebased_arguments = state_->rebased;
-  plan.reshapes = state_->reshapes;
-  plan.version_bumps = version_bumps(plan);
-  for (size_t i = 0; i < plan.results.size(); ++i) {
+  frame.prologue.bases = bases_;
+  Epilogue& epilogue = frame.epilogue;
+  epilogue.rebased_arguments = state_->rebased;
+  epilogue.reshapes = state_->reshapes;
+  epilogue.version_bumps = version_bumps(frame);
+  for (size_t i = 0; i < epilogue.results.size(); ++i) {
     const auto& [argument, layout] = state_->viewed[i];
+    Epilogue::Result& result = epilogue.results[i];
     if (state_->returned[i] >= 0) {
-      plan.results[i] = {CallPlan::Result::Kind::Tensor,
-                         {runtime::Source::Kind::Argument, state_->returned[i]}};
-    } else if (argument >= 0 && plan.results[i].source.kind == runtime::Source::Kind::View) {
-      plan.results[i].source = view_of_argument(plan, argument, layout);
+      result = {Epilogue::Result::Kind::Tensor,
+                {runtime::Source::Kind::Argument, state_->returned[i]}};
+    } else if (argument >= 0 && result.source.kind == runtime::Source::Kind::View) {
+      result.source = view_of_argument(epilogue, argument, layout);
     }
   }
+  return frame;
 }
 
 /// The version of a base that autograd knows is that of its views, and raised when it is written.
-std::vector<CallPlan::VersionBump> MergedArguments::version_bumps(const CallPlan& plan) const {
+std::vector<Epilogue::VersionBump> MergedArguments::version_bumps(const CallFrame& frame) const {
   std::vector<bool> is_written(bases_.size());
-  for (const CallPlan::Write& write : plan.writes) {
-    const CallPlan::Input& input = plan.inputs[static_cast<size_t>(write.input)];
-    if (input.kind == CallPlan::Input::Kind::Base)
+  for (const Epilogue::Write& write : frame.epilogue.writes) {
+    const Prologue::Input& input = frame.prologue.inputs[static_cast<size_t>(write.input)];
+    if (input.kind == Prologue::Input::Kind::Base)
       is_written[static_cast<size_t>(input.index)] = true;
   }
-  std::vector<CallPlan::VersionBump> bumps;
+  std::vector<Epilogue::VersionBump> bumps;
   for (size_t i = 0; i < state_->members.size(); ++i) {
     const Member& member = state_->members[i];
     if (member.counter != member.argument || state_->bumps[i] == 0) continue;
@@ -356,15 +360,15 @@ std::vector<CallPlan::VersionBump> MergedArguments::version_bumps(const CallPlan
   return bumps;
 }
 
-runtime::Source MergedArguments::view_of_argument(CallPlan& plan, int32_t argument,
+runtime::Source MergedArguments::view_of_argument(Epilogue& epilogue, int32_t argument,
                                                   const TensorMeta& layout) {
   static const Operator* const as_strided = Operator::find("aten.as_strided");
-  plan.views.push_back(
+  epilogue.views.push_back(
       {&as_strided->handle(),
        {runtime::Source::Kind::Argument, argument},
        {at::IntArrayRef(layout.sizes).vec(), at::IntArrayRef(layout.strides).vec(), layout.offset},
        /*no_grad=*/false});
-  return {runtime::Source::Kind::View, static_cast<int32_t>(plan.views.size()) - 1};
+  return {runtime::Source::Kind::View, static_cast<int32_t>(epilogue.views.size()) - 1};
 }
 
 }  // namespace ahead::compiling

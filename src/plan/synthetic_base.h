@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "ahead/executable.h"
-#include "runtime/call/call_plan.h"
+#include "plan/call_frame.h"
 
 namespace ahead::compiling {
 
@@ -19,17 +19,17 @@ class MergedArguments {
   const aot::FlatFunction& function() const { return function_; }
   const std::vector<at::Tensor>& inputs() const { return inputs_; }
 
-  /// Turns a plan for the function over inputs() into one for the function over all arguments.
-  void adapt(runtime::CallPlan& plan) const;
+  /// The frame of a call of the function over all arguments, for one of the function over inputs().
+  CallFrame adapted(CallFrame frame) const;
 
  private:
   struct State;
 
-  std::vector<runtime::CallPlan::VersionBump> version_bumps(const runtime::CallPlan& plan) const;
-  static runtime::Source view_of_argument(runtime::CallPlan& plan, int32_t argument,
+  std::vector<runtime::Epilogue::VersionBump> version_bumps(const CallFrame& frame) const;
+  static runtime::Source view_of_argument(runtime::Epilogue& epilogue, int32_t argument,
                                           const TensorMeta& layout);
 
-  std::vector<runtime::CallPlan::Base> bases_;
+  std::vector<runtime::Prologue::Base> bases_;
   std::vector<int32_t> others_;
   std::vector<at::Tensor> inputs_;
   std::shared_ptr<State> state_;

@@ -63,19 +63,18 @@ aot::GraphCompiler find_backend(const std::string& name) {
 }
 
 aot::GraphCompiler below_autograd(aot::GraphCompiler compiler) {
-  return
-      [compiler = std::move(compiler)](const Graph& graph, const std::vector<TensorMeta>& inputs) {
-        return [run = compiler(graph, inputs)](std::vector<at::Tensor>&& args) {
-          at::NoGradGuard no_grad;
-          // Views and casts are in the graph already; LibTorch would note or make them once more.
-          at::AutoDispatchBelowADInplaceOrView below_views;
-          c10::impl::ExcludeDispatchKeyGuard below_autocast(c10::autocast_dispatch_keyset);
-          for (at::Tensor& arg : args) {
-            if (arg.defined() && arg.requires_grad()) arg = arg.detach();
-          }
-          return run(std::move(args));
-        };
-      };
+  return [compiler = std::move(compiler)](const aot::CompileRequest& request) {
+    return [run = compiler(request)](std::vector<at::Tensor>&& args) {
+      at::NoGradGuard no_grad;
+      // Views and casts are in the graph already; LibTorch would note or make them once more.
+      at::AutoDispatchBelowADInplaceOrView below_views;
+      c10::impl::ExcludeDispatchKeyGuard below_autocast(c10::autocast_dispatch_keyset);
+      for (at::Tensor& arg : args) {
+        if (arg.defined() && arg.requires_grad()) arg = arg.detach();
+      }
+      return run(std::move(args));
+    };
+  };
 }
 
 }  // namespace runtime

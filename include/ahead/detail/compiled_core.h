@@ -10,6 +10,7 @@
 #include "ahead/export.h"
 #include "ahead/options.h"
 #include "ahead/passes.h"
+#include "ahead/program.h"
 #include "ahead/tree_spec.h"
 
 namespace torch::nn {
@@ -30,15 +31,6 @@ struct CompileStats {
   uint64_t guard_failures = 0;  ///< calls that no program fitted, the first one not counted
   double trace_seconds = 0;
   double compile_seconds = 0;  ///< everything after the trace
-};
-
-/// The program after one stage of a compilation.
-struct Program {
-  std::string name;
-  double seconds = 0;
-  std::shared_ptr<const Graph> graph;
-
-  std::string str() const { return graph->str(); }
 };
 
 namespace detail {

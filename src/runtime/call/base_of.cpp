@@ -30,7 +30,7 @@ at::Tensor whole_storage(const at::Tensor& tensor) {
 
 }  // namespace
 
-at::Tensor base_of(const CallPlan::Base& base, const std::vector<at::Tensor>& args) {
+at::Tensor base_of(const Prologue::Base& base, const std::vector<at::Tensor>& args) {
   const at::Tensor& first = args[static_cast<size_t>(base.arguments[0])];
   at::Tensor common = base_or_itself(first), with_gradient;
   bool is_common = true, any_view = false;
@@ -49,7 +49,7 @@ at::Tensor base_of(const CallPlan::Base& base, const std::vector<at::Tensor>& ar
   return common.scalar_type() == first.scalar_type() ? common : at::Tensor();
 }
 
-std::vector<bool> tracked_by(const at::Tensor& tensor, const CallPlan::Base& base,
+std::vector<bool> tracked_by(const at::Tensor& tensor, const Prologue::Base& base,
                              const std::vector<at::Tensor>& args) {
   std::vector<bool> tracked;
   for (int32_t argument : base.arguments)
@@ -57,7 +57,7 @@ std::vector<bool> tracked_by(const at::Tensor& tensor, const CallPlan::Base& bas
   return tracked;
 }
 
-std::vector<int32_t> version_counters(const CallPlan::Base& base,
+std::vector<int32_t> version_counters(const Prologue::Base& base,
                                       const std::vector<at::Tensor>& args) {
   std::vector<int32_t> counters;
   for (int32_t argument : base.arguments) {

@@ -60,25 +60,25 @@ class Call {
     make_inference_tensors();
     set_versions();
     change_requires_grad(true);
-    if (plan_.backward != nullptr) add_node(shared_plan);
+    if (plan_.backward.program != nullptr) add_node(shared_plan);
     change_requires_grad(false);
     write_inputs();
     save_again();
     set_new_grads();
     make_leaves();
-    make_views(plan_.num_reset_views);
+    make_views(plan_.epilogue.num_reset_views);
     reset_inputs();
-    make_views(plan_.views.size());
-    if (plan_.grad_mode_after) at::GradMode::set_enabled(*plan_.grad_mode_after);
+    make_views(plan_.epilogue.views.size());
+    if (plan_.epilogue.grad_mode_after) at::GradMode::set_enabled(*plan_.epilogue.grad_mode_after);
     std::vector<at::Tensor> results = make_results();
-    if (node_ && !plan_.passed_by.empty()) watch(results);
+    if (node_ && !plan_.backward.passed_by.empty()) watch(results);
     return results;
   }
 
  private:
   void gather_inputs() {
     RECORD_USER_SCOPE("ahead.prologue");
-    inputs_ = graph_inputs(plan_, *args_);
+    inputs_ = graph_inputs(plan_.prologue, *args_);
     if (plan_.verbose) log_tensors(plan_.name + " is given", inputs_);
   }
 
@@ -102,7 +102,7 @@ class Call {
   }
 
   void make_inference_tensors() {
-    for (int32_t output : plan_.inference_outputs) {
+    for (int32_t output : plan_.epilogue.inference_outputs) {
       at::Tensor& tensor = outputs_[static_cast<size_t>(output)];
       if (!tensor.is_inference()) tensor = as_inference_tensor(tensor);
     }
@@ -110,7 +110,7 @@ class Call {
 
   /// Before anything is saved: what is saved is as the function left it.
   void set_versions() {
-    for (const auto& [output, version] : plan_.new_versions) {
+    for (const auto& [output, version] : plan_.epilogue.new_versions) {
       const at::Tensor& tensor = outputs_[static_cast<size_t>(output)];
       if (tensor.is_inference()) continue;
       c10::VariableVersion counter = tensor.unsafeGetTensorImpl()->version_counter();
@@ -121,12 +121,12 @@ class Call {
   /// A change of shape alone does not spoil what is saved, wherever the function saved it: it is
   /// saved at the version that it will have.
   void raise_versions() {
-    for (const CallPlan::Write& write : plan_.writes) {
+    for (const Epilogue::Write& write : plan_.epilogue.writes) {
       const at::Tensor& input = inputs_[static_cast<size_t>(write.input)];
       if (write.changes_contents() || input.is_inference()) continue;
       raise_version(input, static_cast<int64_t>(write.version_bumps));
     }
-    for (const CallPlan::Reset& reset : plan_.resets) {
+    for (const Epilogue::Reset& reset : plan_.epilogue.resets) {
       const at::Tensor& input = inputs_[static_cast<size_t>(reset.input)];
       if (!input.is_inference()) raise_version(input, static_cast<int64_t>(reset.version_bumps));
     }
@@ -145,11 +145,11 @@ class Call {
   /// Inputs that are about to get another shape or other memory are saved as they are now.
   std::vector<at::Tensor> inputs_to_save() const {
     std::vector<at::Tensor> inputs = inputs_;
-    for (const CallPlan::Write& write : plan_.writes) {
+    for (const Epilogue::Write& write : plan_.epilogue.writes) {
       at::Tensor& input = inputs[static_cast<size_t>(write.input)];
       if (write.geometry && !write.changes_contents()) input = as_it_is(input);
     }
-    for (const CallPlan::Reset& reset : plan_.resets) {
+    for (const Epilogue::Reset& reset : plan_.epilogue.resets) {
       at::Tensor& input = inputs[static_cast<size_t>(reset.input)];
       input = as_it_is(input);
     }
@@ -170,28 +170,28 @@ class Call {
   /// as they are used, after the writes.
   void save_again() {
     if (!node_) return;
-    for (const CallPlan::Write& write : plan_.writes) {
+    for (const Epilogue::Write& write : plan_.epilogue.writes) {
       const at::Tensor& written = inputs_[static_cast<size_t>(write.input)];
       if (!written.is_inference()) static_cast<CompiledNode&>(*node_).save_again(inputs_, written);
     }
   }
 
   void change_requires_grad(bool value) {
-    for (const CallPlan::RequiresGradChange& change : plan_.requires_grad_changes) {
+    for (const Epilogue::RequiresGradChange& change : plan_.epilogue.requires_grad_changes) {
       if (change.requires_grad != value) continue;
       inputs_[static_cast<size_t>(change.input)].set_requires_grad(value);
     }
   }
 
   void write_inputs() {
-    for (const CallPlan::Write& write : plan_.writes) {
+    for (const Epilogue::Write& write : plan_.epilogue.writes) {
       const at::Tensor& input = inputs_[static_cast<size_t>(write.input)];
       if (input.is_inference()) {
         this->write(input, write);
         continue;
       }
       c10::VariableVersion counter = input.unsafeGetTensorImpl()->version_counter();
-      const bool is_raised = plan_.backward != nullptr && !write.changes_contents();
+      const bool is_raised = plan_.backward.program != nullptr && !write.changes_contents();
       const int64_t version =
           input._version() + (is_raised ? 0 : static_cast<int64_t>(write.version_bumps));
       this->write(input, write);
@@ -199,11 +199,11 @@ class Call {
     }
     reshape_arguments();
     // Views take over the history of their base when they are asked for it.
-    for (int32_t argument : plan_.rebased_arguments)
+    for (int32_t argument : plan_.epilogue.rebased_arguments)
       (*args_)[static_cast<size_t>(argument)].grad_fn();
   }
 
-  void write(const at::Tensor& input, const CallPlan::Write& write) {
+  void write(const at::Tensor& input, const Epilogue::Write& write) {
     at::AutoGradMode mode(write.seen_by_autograd);
     if (write.geometry) {
       input.as_strided_(write.geometry->sizes, write.geometry->strides,
@@ -226,7 +226,7 @@ class Call {
   }
 
   void reshape_arguments() {
-    for (const CallPlan::Reshape& reshape : plan_.reshapes) {
+    for (const Epilogue::Reshape& reshape : plan_.epilogue.reshapes) {
       const at::Tensor& argument = (*args_)[static_cast<size_t>(reshape.argument)];
       const TensorMeta& geometry = reshape.geometry;
       // Autograd makes the history of a view from its layout.
@@ -234,7 +234,7 @@ class Call {
       argument.as_strided_(geometry.sizes, geometry.strides, geometry.offset);
       if (!argument.is_inference()) raise_version(argument, -1);
     }
-    for (const CallPlan::VersionBump& raised : plan_.version_bumps) {
+    for (const Epilogue::VersionBump& raised : plan_.epilogue.version_bumps) {
       raise_version((*args_)[static_cast<size_t>(raised.argument)],
                     static_cast<int64_t>(raised.bumps));
     }
@@ -246,7 +246,7 @@ class Call {
   }
 
   void set_new_grads() {
-    for (const CallPlan::NewGrad& grad : plan_.new_grads) {
+    for (const Epilogue::NewGrad& grad : plan_.epilogue.new_grads) {
       const at::Tensor& input = inputs_[static_cast<size_t>(grad.input)];
       input.mutable_grad() = std::move(outputs_[static_cast<size_t>(grad.output)]);
     }
@@ -261,21 +261,21 @@ class Call {
   }
 
   void reset_inputs() {
-    for (const CallPlan::Reset& reset : plan_.resets) {
+    for (const Epilogue::Reset& reset : plan_.epilogue.resets) {
       const at::Tensor& input = inputs_[static_cast<size_t>(reset.input)];
       at::NoGradGuard no_grad;
       input.set_(find(reset.source));
       follow_accumulator(reset.input);
       if (input.is_inference()) continue;
-      const bool is_raised = plan_.backward != nullptr;
+      const bool is_raised = plan_.backward.program != nullptr;
       raise_version(input, is_raised ? -1 : static_cast<int64_t>(reset.version_bumps) - 1);
     }
   }
 
   /// set_() gives a leaf another accumulator.
   void follow_accumulator(int32_t input) {
-    for (size_t i = 0; i < plan_.grad_inputs.size() && node_; ++i) {
-      if (plan_.grad_inputs[i] != input) continue;
+    for (size_t i = 0; i < plan_.backward.grad_inputs.size() && node_; ++i) {
+      if (plan_.backward.grad_inputs[i] != input) continue;
       static_cast<CompiledNode&>(*node_).replace_edge(
           i, torch::autograd::impl::gradient_edge(inputs_[static_cast<size_t>(input)]));
     }
@@ -283,8 +283,8 @@ class Call {
 
   /// Results that are leaves, before views are made of them.
   void make_leaves() {
-    for (const CallPlan::Result& result : plan_.results) {
-      const bool is_leaf = result.kind == CallPlan::Result::Kind::Tensor && result.requires_grad &&
+    for (const Epilogue::Result& result : plan_.epilogue.results) {
+      const bool is_leaf = result.kind == Epilogue::Result::Kind::Tensor && result.requires_grad &&
                            result.is_leaf && result.source.kind == Source::Kind::Output;
       if (!is_leaf) continue;
       const at::Tensor& tensor = find(result.source);
@@ -293,10 +293,10 @@ class Call {
   }
 
   void make_views(size_t count) {
-    views_.reserve(plan_.views.size());
+    views_.reserve(plan_.epilogue.views.size());
     torch::jit::Stack stack;
     while (views_.size() < count) {
-      const ViewStep& step = plan_.views[views_.size()];
+      const ViewStep& step = plan_.epilogue.views[views_.size()];
       at::AutoGradMode mode(!step.no_grad);
       stack.emplace_back(find(step.source));
       stack.insert(stack.end(), step.rest.begin(), step.rest.end());
@@ -316,16 +316,16 @@ class Call {
 
   std::vector<at::Tensor> make_results() {
     std::vector<at::Tensor> results;
-    results.reserve(plan_.results.size());
-    for (const CallPlan::Result& result : plan_.results) {
+    results.reserve(plan_.epilogue.results.size());
+    for (const Epilogue::Result& result : plan_.epilogue.results) {
       switch (result.kind) {
-        case CallPlan::Result::Kind::Undefined:
+        case Epilogue::Result::Kind::Undefined:
           results.emplace_back();
           break;
-        case CallPlan::Result::Kind::Repeated:
+        case Epilogue::Result::Kind::Repeated:
           results.push_back(results[static_cast<size_t>(result.repeats)]);
           break;
-        case CallPlan::Result::Kind::Tensor:
+        case Epilogue::Result::Kind::Tensor:
           results.push_back(finished(result));
           break;
       }
@@ -333,7 +333,7 @@ class Call {
     return results;
   }
 
-  at::Tensor finished(const CallPlan::Result& result) {
+  at::Tensor finished(const Epilogue::Result& result) {
     at::Tensor tensor = find(result.source);
     if (result.source.kind == Source::Kind::Input || result.source.kind == Source::Kind::Argument) {
       return tensor;
@@ -351,7 +351,7 @@ class Call {
   void watch(const std::vector<at::Tensor>& results) {
     auto& node = static_cast<CompiledNode&>(*node_);
     for (const at::Tensor& result : results) node.watch(result);
-    for (const CallPlan::Write& write : plan_.writes)
+    for (const Epilogue::Write& write : plan_.epilogue.writes)
       node.watch(inputs_[static_cast<size_t>(write.input)]);
   }
 
@@ -365,23 +365,24 @@ class Call {
 
 }  // namespace
 
-std::vector<at::Tensor> graph_inputs(const CallPlan& plan, const std::vector<at::Tensor>& args) {
+std::vector<at::Tensor> graph_inputs(const Prologue& prologue,
+                                     const std::vector<at::Tensor>& args) {
   std::vector<at::Tensor> inputs;
-  inputs.reserve(plan.inputs.size());
-  for (const CallPlan::Input& input : plan.inputs) {
+  inputs.reserve(prologue.inputs.size());
+  for (const Prologue::Input& input : prologue.inputs) {
     const auto index = static_cast<size_t>(input.index);
     switch (input.kind) {
-      case CallPlan::Input::Kind::Argument:
+      case Prologue::Input::Kind::Argument:
         inputs.push_back(args[index]);
         break;
-      case CallPlan::Input::Kind::Captured:
+      case Prologue::Input::Kind::Captured:
         inputs.push_back(input.captured);
         break;
-      case CallPlan::Input::Kind::GradOfInput:
+      case Prologue::Input::Kind::GradOfInput:
         inputs.push_back(inputs[index].grad());
         break;
-      case CallPlan::Input::Kind::Base:
-        inputs.push_back(base_of(plan.bases[index], args));
+      case Prologue::Input::Kind::Base:
+        inputs.push_back(base_of(prologue.bases[index], args));
         break;
     }
   }

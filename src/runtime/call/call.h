@@ -7,8 +7,8 @@
 
 namespace ahead::runtime {
 
-/// The inputs of a plan's forward graph for a call with these arguments.
-std::vector<at::Tensor> graph_inputs(const CallPlan& plan, const std::vector<at::Tensor>& args);
+/// The inputs of the forward graph for a call with these arguments.
+std::vector<at::Tensor> graph_inputs(const Prologue& prologue, const std::vector<at::Tensor>& args);
 
 /// Runs a compiled function: its results, its writes to arguments and captured tensors and the
 /// history of all of them are those of the function itself.

@@ -18,25 +18,25 @@ namespace {
 /// A graph input; a base, which would have to be made, is stood for by its first argument.
 const at::Tensor& input_of(const CallPlan& plan, const std::vector<at::Tensor>& args,
                            size_t index) {
-  const CallPlan::Input& input = plan.inputs[index];
+  const Prologue::Input& input = plan.prologue.inputs[index];
   switch (input.kind) {
-    case CallPlan::Input::Kind::Argument:
+    case Prologue::Input::Kind::Argument:
       return args[static_cast<size_t>(input.index)];
-    case CallPlan::Input::Kind::Captured:
+    case Prologue::Input::Kind::Captured:
       return input.captured;
-    case CallPlan::Input::Kind::Base: {
-      const CallPlan::Base& base = plan.bases[static_cast<size_t>(input.index)];
+    case Prologue::Input::Kind::Base: {
+      const Prologue::Base& base = plan.prologue.bases[static_cast<size_t>(input.index)];
       return args[static_cast<size_t>(base.arguments[0])];
     }
-    case CallPlan::Input::Kind::GradOfInput:
+    case Prologue::Input::Kind::GradOfInput:
       break;
   }
   return input_of(plan, args, static_cast<size_t>(input.index)).grad();
 }
 
-bool is_guarded_apart(const CallPlan::Input& input) {
-  return input.kind == CallPlan::Input::Kind::Captured ||
-         input.kind == CallPlan::Input::Kind::GradOfInput;
+bool is_guarded_apart(const Prologue::Input& input) {
+  return input.kind == Prologue::Input::Kind::Captured ||
+         input.kind == Prologue::Input::Kind::GradOfInput;
 }
 
 /// A set of pointers that does not allocate for the usual number of arguments.
@@ -135,12 +135,13 @@ CallGuard::CallGuard(const CallPlan& plan, const std::vector<at::Tensor>& args, 
     arguments_.emplace_back(args[i], with_offsets);
     first_same_.push_back(seen.add(args[i].unsafeGetTensorImpl(), static_cast<int32_t>(i)));
   }
-  for (size_t i = 0; i < plan.inputs.size(); ++i) {
-    if (!is_guarded_apart(plan.inputs[i])) continue;
+  for (size_t i = 0; i < plan.prologue.inputs.size(); ++i) {
+    if (!is_guarded_apart(plan.prologue.inputs[i])) continue;
     captured_.emplace_back(input_of(plan, args, i), with_offsets);
   }
-  for (const CallPlan::Base& base : plan.bases) bases_.emplace_back(base_of(base, args), true);
-  for (const CallPlan::NewGrad& grad : plan.new_grads) {
+  for (const Prologue::Base& base : plan.prologue.bases)
+    bases_.emplace_back(base_of(base, args), true);
+  for (const Epilogue::NewGrad& grad : plan.epilogue.new_grads) {
     had_grad_.push_back(input_of(plan, args, static_cast<size_t>(grad.input)).grad().defined());
   }
   if (plan.differentiates) descents_ = find_descents(plan, args);
@@ -149,8 +150,8 @@ CallGuard::CallGuard(const CallPlan& plan, const std::vector<at::Tensor>& args, 
 CallGuard::Descents CallGuard::find_descents(const CallPlan& plan,
                                              const std::vector<at::Tensor>& args) {
   std::vector<at::Tensor> tensors = args;
-  for (size_t i = 0; i < plan.inputs.size(); ++i) {
-    if (is_guarded_apart(plan.inputs[i])) tensors.push_back(input_of(plan, args, i));
+  for (size_t i = 0; i < plan.prologue.inputs.size(); ++i) {
+    if (is_guarded_apart(plan.prologue.inputs[i])) tensors.push_back(input_of(plan, args, i));
   }
   const auto is_computed = [](const at::Tensor& tensor) {
     return tensor.defined() && !tensor.is_leaf();
@@ -185,16 +186,16 @@ bool CallGuard::same_identities(const std::vector<at::Tensor>& args) const {
 /// What the function writes to shares its memory with no other input; otherwise the graph, which
 /// knows of no memory, would be wrong.
 bool CallGuard::is_written_alone(const CallPlan& plan, const std::vector<at::Tensor>& args) const {
-  for (const CallPlan::Write& write : plan.writes) {
+  for (const Epilogue::Write& write : plan.epilogue.writes) {
     if (!write.changes_contents()) continue;
     const at::Tensor& written = input_of(plan, args, static_cast<size_t>(write.input));
     const bool is_base =
-        plan.inputs[static_cast<size_t>(write.input)].kind == CallPlan::Input::Kind::Base;
-    for (size_t i = 0; i < plan.inputs.size(); ++i) {
+        plan.prologue.inputs[static_cast<size_t>(write.input)].kind == Prologue::Input::Kind::Base;
+    for (size_t i = 0; i < plan.prologue.inputs.size(); ++i) {
       if (i == static_cast<size_t>(write.input)) continue;
       const at::Tensor& other = input_of(plan, args, i);
       const bool is_repeated =
-          other.is_same(written) && plan.inputs[i].kind == CallPlan::Input::Kind::Argument;
+          other.is_same(written) && plan.prologue.inputs[i].kind == Prologue::Input::Kind::Argument;
       if (is_repeated) continue;
       if (is_base ? other.is_alias_of(written) : overlap(other, written)) return false;
     }
@@ -204,8 +205,8 @@ bool CallGuard::is_written_alone(const CallPlan& plan, const std::vector<at::Ten
 
 /// Arguments that the function has by itself too are those.
 bool CallGuard::are_known(const CallPlan& plan, const std::vector<at::Tensor>& args) {
-  for (size_t i = 0; i < plan.inputs.size(); ++i) {
-    const CallPlan::Input& input = plan.inputs[i];
+  for (size_t i = 0; i < plan.prologue.inputs.size(); ++i) {
+    const Prologue::Input& input = plan.prologue.inputs[i];
     if (is_guarded_apart(input) || !input.captured.defined()) continue;
     if (!input_of(plan, args, i).is_same(input.captured)) return false;
   }
@@ -214,11 +215,13 @@ bool CallGuard::are_known(const CallPlan& plan, const std::vector<at::Tensor>& a
 
 /// Each base is one as it was, and its arguments are the same views of it.
 bool CallGuard::have_same_bases(const CallPlan& plan, const std::vector<at::Tensor>& args) const {
-  for (size_t i = 0; i < plan.bases.size(); ++i) {
-    const at::Tensor base = base_of(plan.bases[i], args);
+  for (size_t i = 0; i < plan.prologue.bases.size(); ++i) {
+    const at::Tensor base = base_of(plan.prologue.bases[i], args);
     if (!base.defined() || !bases_[i].holds(base)) return false;
-    if (tracked_by(base, plan.bases[i], args) != plan.bases[i].tracked) return false;
-    if (version_counters(plan.bases[i], args) != plan.bases[i].counters) return false;
+    if (tracked_by(base, plan.prologue.bases[i], args) != plan.prologue.bases[i].tracked)
+      return false;
+    if (version_counters(plan.prologue.bases[i], args) != plan.prologue.bases[i].counters)
+      return false;
   }
   return true;
 }
@@ -230,18 +233,19 @@ bool CallGuard::holds(const CallPlan& plan, const std::vector<at::Tensor>& args)
   }
   if (!are_known(plan, args)) return false;
   size_t next = 0;
-  for (size_t i = 0; i < plan.inputs.size(); ++i) {
-    if (!is_guarded_apart(plan.inputs[i])) continue;
+  for (size_t i = 0; i < plan.prologue.inputs.size(); ++i) {
+    if (!is_guarded_apart(plan.prologue.inputs[i])) continue;
     const at::Tensor& tensor = input_of(plan, args, i);
     if (!tensor.defined() || !captured_[next++].holds(tensor)) return false;
   }
-  for (size_t i = 0; i < plan.new_grads.size(); ++i) {
-    const at::Tensor& owner = input_of(plan, args, static_cast<size_t>(plan.new_grads[i].input));
+  for (size_t i = 0; i < plan.epilogue.new_grads.size(); ++i) {
+    const at::Tensor& owner =
+        input_of(plan, args, static_cast<size_t>(plan.epilogue.new_grads[i].input));
     if (owner.grad().defined() != had_grad_[i] || !owner.is_leaf()) return false;
   }
   return (args.size() < 2 || same_identities(args)) &&
-         (plan.bases.empty() || have_same_bases(plan, args)) &&
-         (plan.writes.empty() || is_written_alone(plan, args)) &&
+         (plan.prologue.bases.empty() || have_same_bases(plan, args)) &&
+         (plan.epilogue.writes.empty() || is_written_alone(plan, args)) &&
          (!plan.differentiates || find_descents(plan, args) == descents_);
 }
 
@@ -253,8 +257,8 @@ std::string CallGuard::reason(const CallPlan& plan, const std::vector<at::Tensor
   }
   if (!are_known(plan, args)) return "an argument was a tensor that the function has by itself too";
   size_t next = 0;
-  for (size_t i = 0; i < plan.inputs.size(); ++i) {
-    if (!is_guarded_apart(plan.inputs[i])) continue;
+  for (size_t i = 0; i < plan.prologue.inputs.size(); ++i) {
+    if (!is_guarded_apart(plan.prologue.inputs[i])) continue;
     const at::Tensor& tensor = input_of(plan, args, i);
     if (!tensor.defined()) return "a gradient that was there is undefined";
     const std::string difference = captured_[next++].difference(tensor);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ahead/executable.h"
+#include "ahead/program.h"
 #include "base/autocast.h"
 #include "runtime/call/debug_asserts.h"
 #include "runtime/node/backward_program.h"
@@ -64,6 +65,9 @@ class DifferentiableBackward {
   };
   /// The gradients of the plan's grad_inputs, with history; undefined where they are not wanted.
   virtual std::vector<at::Tensor> run(const Request& request) = 0;
+
+  /// The programs that were compiled for it apart from those of the function itself.
+  virtual std::vector<Program> programs() = 0;
 };
 
 /// Under which autocast a backward runs.
@@ -76,17 +80,15 @@ struct BackwardAutocastPlan {
   std::optional<AutocastState> right_for;
 };
 
-/// What happens on a call, decided when the function was compiled: a prologue that gathers the
-/// graph inputs, the forward graph, an autograd node, and an epilogue that writes inputs back and
-/// makes the results. Frozen.
-struct CallPlan {
+/// What happens before the forward graph runs: its inputs are gathered.
+struct Prologue {
   struct Input {
     enum class Kind : uint8_t { Argument, Captured, GradOfInput, Base };
     Kind kind;
     int32_t index = 0;    ///< argument, base, or the graph input whose `.grad` it is
     at::Tensor captured;  ///< for arguments: the only tensor that may be passed; undefined: any
   };
-  /// Arguments that share memory and are replaced by one tensor that has all of it.
+  /// A synthetic base: arguments that share memory are replaced by one tensor that has all of it.
   struct Base {
     std::vector<int32_t> arguments;
     /// For each of them the first that has the same version counter.
@@ -94,6 +96,13 @@ struct CallPlan {
     /// Whether autograd knows each of them as a view of the base, or as the base.
     std::vector<bool> tracked;
   };
+
+  std::vector<Base> bases;
+  std::vector<Input> inputs;
+};
+
+/// What happens after the forward graph has run: inputs are written to, results are made.
+struct Epilogue {
   /// An argument with a base gets other sizes, strides or another offset.
   struct Reshape {
     int32_t argument;
@@ -130,16 +139,6 @@ struct CallPlan {
     int32_t input;
     int32_t output;
   };
-  /// What the backward needs, in the order in which its graph takes it.
-  struct Saved {
-    enum class Kind : uint8_t { Input, Output, Intermediate };
-    Kind kind;
-    int32_t index;  ///< graph input, or graph output
-    /// For intermediates: a graph output that shares their memory and that the caller could write
-    /// to; -1: none.
-    int32_t shares_with = -1;
-    int32_t place = 0;  ///< among the intermediates, or among the others
-  };
   struct Result {
     enum class Kind : uint8_t { Undefined, Tensor, Repeated };
     Kind kind;
@@ -150,32 +149,55 @@ struct CallPlan {
     /// For a view: the graph output whose history it has; -1: that of a view.
     int32_t history = -1;
   };
-  /// Inputs that the same few of the differentiable outputs lead to. In eager a backward of the
-  /// others does not come to them.
-  struct PartlyReached {
-    std::vector<bool> outputs;    ///< for each of `differentiable`, whether it leads to them
-    std::vector<int32_t> places;  ///< among `grad_inputs`
-  };
   /// A tensor that the function made and then wrote to.
   struct NewVersion {
     int32_t output;
     uint32_t version;
   };
 
-  std::string name;
-  std::vector<Base> bases;
   /// Arguments with a base that have history of their own once it has been written to.
   std::vector<int32_t> rebased_arguments;
   std::vector<Reshape> reshapes;
   std::vector<VersionBump> version_bumps;
-  std::vector<Input> inputs;
-  aot::Executable forward;
+  /// Graph outputs that the function made in inference mode, though it is not called in it.
+  std::vector<int32_t> inference_outputs;
+  std::vector<NewVersion> new_versions;
+  std::vector<RequiresGradChange> requires_grad_changes;
+  std::vector<Write> writes;
+  std::vector<Reset> resets;
+  std::vector<NewGrad> new_grads;
+  /// Those that resets need come first.
+  std::vector<ViewStep> views;
+  size_t num_reset_views = 0;
+  std::vector<Result> results;
+  /// Grad mode as the function leaves it, where it changes it.
+  std::optional<bool> grad_mode_after;
+};
+
+/// What the autograd node of a call saves, where it leads, and what it runs.
+struct BackwardPlan {
+  /// What the backward needs, in the order in which its graph takes it.
+  struct Saved {
+    enum class Kind : uint8_t { Input, Output, Intermediate };
+    Kind kind;
+    int32_t index;  ///< graph input, or graph output
+    /// For intermediates: a graph output that shares their memory and that the caller could write
+    /// to; -1: none.
+    int32_t shares_with = -1;
+    int32_t place = 0;  ///< among the intermediates, or among the others
+  };
+  /// Inputs that the same few of the differentiable outputs lead to. In eager a backward of the
+  /// others does not come to them.
+  struct PartlyReached {
+    std::vector<bool> outputs;    ///< for each of `differentiable`, whether it leads to them
+    std::vector<int32_t> places;  ///< among `grad_inputs`
+  };
 
   /// Null: nothing has a gradient.
-  std::shared_ptr<BackwardProgram> backward;
+  std::shared_ptr<BackwardProgram> program;
   /// Null: the user asked for none.
-  std::shared_ptr<DifferentiableBackward> double_backward;
-  BackwardAutocastPlan backward_autocast;
+  std::shared_ptr<DifferentiableBackward> derivatives;
+  BackwardAutocastPlan autocast;
   /// Graph outputs with a gradient, in the order of the backward's tangents.
   std::vector<int32_t> differentiable;
   /// Graph inputs with a gradient, in the order of the backward's results.
@@ -190,31 +212,26 @@ struct CallPlan {
   /// computed from it. Empty: there are none.
   std::vector<std::vector<bool>> passed_by;
   std::vector<Saved> saved;
-  int32_t num_outputs = 0;  ///< of the forward graph
-  /// Where the forward graph's outputs begin to be saved values.
-  int32_t first_saved_output = 0;
-
-  /// Graph outputs that the function made in inference mode, though it is not called in it.
-  std::vector<int32_t> inference_outputs;
-  std::vector<NewVersion> new_versions;
-  std::vector<RequiresGradChange> requires_grad_changes;
-  std::vector<Write> writes;
-  std::vector<Reset> resets;
-  std::vector<NewGrad> new_grads;
-  /// Those that resets need come first.
-  std::vector<ViewStep> views;
-  size_t num_reset_views = 0;
-  std::vector<Result> results;
-  /// Grad mode as the function leaves it, where it changes it.
-  std::optional<bool> grad_mode_after;
-
-  /// The function takes gradients itself: which inputs were computed from which must stay the same.
-  bool differentiates = false;
   /// The backward owns what was saved, where it runs for the last time.
   bool donates_saved = true;
   /// Saved tensors reach the backward in the layout that it was compiled for, whatever the
   /// forward's backend made.
   bool fixes_saved_layout = true;
+};
+
+/// What happens on a call, decided when the function was compiled. Frozen once it is made.
+struct CallPlan {
+  std::string name;
+  Prologue prologue;
+  aot::Executable forward;
+  int32_t num_outputs = 0;  ///< of the forward graph
+  /// Where the forward graph's outputs begin to be saved values.
+  int32_t first_saved_output = 0;
+  BackwardPlan backward;
+  Epilogue epilogue;
+
+  /// The function takes gradients itself: which inputs were computed from which must stay the same.
+  bool differentiates = false;
   /// Null: nothing is checked.
   std::shared_ptr<const DebugAsserts> asserts;
   /// What the graphs are given is printed.

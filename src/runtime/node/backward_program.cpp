@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "ahead/errors.h"
+#include "runtime/compile_request.h"
 
 namespace ahead::runtime {
 namespace {
@@ -27,13 +28,19 @@ std::vector<int64_t> key_of(const std::vector<at::Tensor>& tangents,
   return key;
 }
 
+std::vector<bool> with_size(std::vector<bool> flags, size_t size) {
+  flags.resize(size);
+  return flags;
+}
+
 }  // namespace
 
-BackwardProgram::BackwardProgram(Graph graph, Reach reach, aot::GraphCompiler compiler,
-                                 Relayout relayout)
+BackwardProgram::BackwardProgram(Graph graph, Reach reach, std::vector<bool> donated,
+                                 aot::GraphCompiler compiler, Relayout relayout)
     : graph_(std::move(graph)),
       id_(next_id()),
       reach_(std::move(reach)),
+      donated_(with_size(std::move(donated), graph_.inputs().size())),
       compiler_(std::move(compiler)),
       relayout_(std::move(relayout)) {
   for (const Graph::Input& input : graph_.inputs()) {
@@ -44,16 +51,16 @@ BackwardProgram::BackwardProgram(Graph graph, Reach reach, aot::GraphCompiler co
 
 BackwardProgram::Part BackwardProgram::compile(const Graph& graph) const {
   Part part;
-  std::vector<TensorMeta> inputs;
   for (const Graph::Input& input : graph.inputs()) {
-    inputs.push_back(input.value->meta);
     if (input.slot.kind == Slot::Kind::Tangent) {
       part.tangents.push_back(input.value->meta);
     } else {
       part.needs.push_back(input.value->is_used());
     }
   }
-  part.run = compiler_(graph, inputs);
+  aot::CompileRequest request = request_for(graph, "CompiledFunction.backward");
+  request.donated = donated_;
+  part.run = compiler_(request);
   return part;
 }
 

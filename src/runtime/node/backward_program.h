@@ -28,8 +28,10 @@ class BackwardProgram {
   /// if there is one tangent only.
   using Reach = std::unordered_map<int64_t, std::vector<bool>>;
 
-  /// The graph takes Saved values and then Tangents, and returns gradients.
-  BackwardProgram(Graph graph, Reach reach, aot::GraphCompiler compiler, Relayout relayout);
+  /// The graph takes Saved values and then Tangents, and returns gradients. `donated`: for each
+  /// saved value, whether nobody needs it after the last backward.
+  BackwardProgram(Graph graph, Reach reach, std::vector<bool> donated, aot::GraphCompiler compiler,
+                  Relayout relayout);
 
   /// Compiles for the case that every gradient comes in as the graph has it and is asked for.
   void compile() { complete(); }
@@ -66,6 +68,7 @@ class BackwardProgram {
   const Graph graph_;
   const uint64_t id_;
   const Reach reach_;
+  const std::vector<bool> donated_;  ///< for each input
   const aot::GraphCompiler compiler_;
   const Relayout relayout_;
   std::vector<TensorMeta> saved_, tangents_;

@@ -41,7 +41,7 @@ variable_list ForkNode::apply_with_saved(const variable_list& gradients,
 
 /// The number lets the engine run the owner first, so that all is computed at once.
 BranchNode::BranchNode(CompiledNode& owner, std::shared_ptr<const CallPlan> plan,
-                       const CallPlan::PartlyReached& part, edge_list&& edges)
+                       const BackwardPlan::PartlyReached& part, edge_list&& edges)
     : Node(owner.sequence_nr() == 0 ? 0 : owner.sequence_nr() - 1, std::move(edges)),
       owner_(&owner),
       plan_(std::move(plan)),

@@ -38,7 +38,7 @@ class ForkNode final : public torch::autograd::Node {
 class BranchNode final : public torch::autograd::Node {
  public:
   BranchNode(CompiledNode& owner, std::shared_ptr<const CallPlan> plan,
-             const CallPlan::PartlyReached& part, torch::autograd::edge_list&& edges);
+             const BackwardPlan::PartlyReached& part, torch::autograd::edge_list&& edges);
 
   /// Whether a result of the call, one of the plan's differentiable, leads to it.
   bool is_reached_by(size_t output) const { return reached_by_[output]; }

@@ -13,7 +13,7 @@
 namespace ahead::runtime {
 
 using torch::autograd::variable_list;
-using Saved = CallPlan::Saved;
+using Saved = BackwardPlan::Saved;
 
 namespace {
 
@@ -38,16 +38,17 @@ bool lies_like(const at::Tensor& tensor, const TensorMeta& expected) {
 void CompiledNode::connect(const std::vector<at::Tensor>& inputs,
                            const std::vector<at::Tensor>& outputs, const NodePtr& self) {
   torch::autograd::edge_list edges;
-  edges.reserve(plan_->grad_inputs.size());
-  for (size_t i = 0; i < plan_->grad_inputs.size(); ++i) {
-    const at::Tensor& input = inputs[static_cast<size_t>(plan_->grad_inputs[i])];
-    edges.push_back(plan_->is_reached[i] ? torch::autograd::impl::gradient_edge(input)
-                                         : torch::autograd::Edge());
+  edges.reserve(plan_->backward.grad_inputs.size());
+  for (size_t i = 0; i < plan_->backward.grad_inputs.size(); ++i) {
+    const at::Tensor& input = inputs[static_cast<size_t>(plan_->backward.grad_inputs[i])];
+    edges.push_back(plan_->backward.is_reached[i] ? torch::autograd::impl::gradient_edge(input)
+                                                  : torch::autograd::Edge());
   }
-  for (const CallPlan::PartlyReached& part : plan_->partly_reached) branch_off(part, edges);
+  for (const BackwardPlan::PartlyReached& part : plan_->backward.partly_reached)
+    branch_off(part, edges);
   set_next_edges(std::move(edges));
-  for (size_t i = 0; i < plan_->differentiable.size(); ++i) {
-    const at::Tensor& output = outputs[static_cast<size_t>(plan_->differentiable[i])];
+  for (size_t i = 0; i < plan_->backward.differentiable.size(); ++i) {
+    const at::Tensor& output = outputs[static_cast<size_t>(plan_->backward.differentiable[i])];
     const uint32_t place = add_input_metadata(output);
     for (const NodePtr& branch : branches_) branch->add_input_metadata(output);
     torch::autograd::impl::set_gradient_edge(
@@ -56,8 +57,8 @@ void CompiledNode::connect(const std::vector<at::Tensor>& inputs,
 }
 
 void CompiledNode::save(const std::vector<at::Tensor>& inputs, std::vector<at::Tensor>& outputs) {
-  variables_.reserve(plan_->saved.size());
-  for (const Saved& saved : plan_->saved) {
+  variables_.reserve(plan_->backward.saved.size());
+  for (const Saved& saved : plan_->backward.saved) {
     const auto index = static_cast<size_t>(saved.index);
     if (saved.kind == Saved::Kind::Input) {
       variables_.emplace_back(inputs[index], /*is_output=*/false);
@@ -76,21 +77,21 @@ void CompiledNode::save(const std::vector<at::Tensor>& inputs, std::vector<at::T
       kept.version = counter.current_version();
     }
   }
-  if (plan_->double_backward != nullptr) save_for_double_backward(inputs);
+  if (plan_->backward.derivatives != nullptr) save_for_double_backward(inputs);
 }
 
 /// Tensors that the caller may free once the backward needs them no more are saved by the backward
 /// itself; these are the rest.
 void CompiledNode::save_for_double_backward(const std::vector<at::Tensor>& inputs) {
-  for (const DifferentiableBackward::Need& need : plan_->double_backward->needs()) {
+  for (const DifferentiableBackward::Need& need : plan_->backward.derivatives->needs()) {
     if (need.kind != DifferentiableBackward::Need::Kind::Input) continue;
     further_inputs_.emplace_back(inputs[static_cast<size_t>(need.index)], /*is_output=*/false);
   }
 }
 
 bool CompiledNode::is_written(int32_t input) const {
-  return std::any_of(plan_->writes.begin(), plan_->writes.end(),
-                     [&](const CallPlan::Write& write) { return write.input == input; });
+  return std::any_of(plan_->epilogue.writes.begin(), plan_->epilogue.writes.end(),
+                     [&](const Epilogue::Write& write) { return write.input == input; });
 }
 
 void CompiledNode::save_again(const std::vector<at::Tensor>& inputs, const at::Tensor& written) {
@@ -99,13 +100,13 @@ void CompiledNode::save_again(const std::vector<at::Tensor>& inputs, const at::T
     if (is_written(index) || input.is_inference() || !share_version_counter(input, written)) return;
     variable = torch::autograd::SavedVariable(input, /*is_output=*/false);
   };
-  for (const Saved& saved : plan_->saved) {
+  for (const Saved& saved : plan_->backward.saved) {
     if (saved.kind == Saved::Kind::Input)
       renew(variables_[static_cast<size_t>(saved.place)], saved.index);
   }
-  if (plan_->double_backward == nullptr) return;
+  if (plan_->backward.derivatives == nullptr) return;
   size_t next = 0;
-  for (const DifferentiableBackward::Need& need : plan_->double_backward->needs()) {
+  for (const DifferentiableBackward::Need& need : plan_->backward.derivatives->needs()) {
     if (need.kind == DifferentiableBackward::Need::Kind::Input)
       renew(further_inputs_[next++], need.index);
   }
@@ -118,13 +119,13 @@ variable_list CompiledNode::differentiate(variable_list&& gradients,
   if (plan_->verbose) log_tensors(name() + " is given the gradients", gradients);
   if (plan_->asserts != nullptr) plan_->asserts->check_tangents(gradients);
   std::optional<AutocastScope> autocast;
-  if (plan_->backward_autocast.fixed) autocast.emplace(*plan_->backward_autocast.fixed);
+  if (plan_->backward.autocast.fixed) autocast.emplace(*plan_->backward.autocast.fixed);
   const bool is_differentiable = at::GradMode::is_enabled();
-  if (is_differentiable && plan_->double_backward != nullptr) {
+  if (is_differentiable && plan_->backward.derivatives != nullptr) {
     return apply_differentiably(std::move(gradients), wanted);
   }
   if (!fits_autocast()) return apply_under_autocast(std::move(gradients), wanted);
-  const BackwardProgram::Part& part = plan_->backward->part(gradients, wanted);
+  const BackwardProgram::Part& part = plan_->backward.program->part(gradients, wanted);
   lay_out_all(gradients, part.tangents);
   std::vector<at::Tensor> args = unpack(part.needs);
   for (at::Tensor& gradient : gradients) args.push_back(std::move(gradient));
@@ -149,7 +150,7 @@ variable_list CompiledNode::with_error(variable_list&& results) const {
 
 /// Whether the backward graph casts as eager would here.
 bool CompiledNode::fits_autocast() const {
-  const BackwardAutocastPlan& autocast = plan_->backward_autocast;
+  const BackwardAutocastPlan& autocast = plan_->backward.autocast;
   if (autocast.fixed || autocast.castable.empty() || !is_autocast_enabled()) return true;
   return autocast.right_for && *autocast.right_for == AutocastState::current();
 }
@@ -157,7 +158,7 @@ bool CompiledNode::fits_autocast() const {
 /// What computes gradients with history does so anew, under the autocast there is.
 variable_list CompiledNode::apply_under_autocast(variable_list&& gradients,
                                                  const BackwardProgram::Mask& wanted) {
-  if (plan_->double_backward == nullptr) throw_other_autocast();
+  if (plan_->backward.derivatives == nullptr) throw_other_autocast();
   try {
     return apply_differentiably(std::move(gradients), wanted);
   } catch (const Unsupported& error) {
@@ -167,7 +168,7 @@ variable_list CompiledNode::apply_under_autocast(variable_list&& gradients,
 
 void CompiledNode::throw_other_autocast(const std::string& why) const {
   throw Unsupported("backward",
-                    plan_->backward_autocast.castable +
+                    plan_->backward.autocast.castable +
                         ": the backward of a compiled function is run under another autocast than "
                         "it was compiled for, which would cast for this operator. Call it outside "
                         "of autocast, allow Options::double_backward, or choose an autocast with "
@@ -177,7 +178,7 @@ void CompiledNode::throw_other_autocast(const std::string& why) const {
 
 /// A second derivative computes the function once more, for which it needs the inputs as they were.
 void CompiledNode::check_unwritten(int32_t input) const {
-  for (const CallPlan::Write& write : plan_->writes) {
+  for (const Epilogue::Write& write : plan_->epilogue.writes) {
     if (write.input != input || !write.changes_contents()) continue;
     throw Unsupported("double backward",
                       plan_->name +
@@ -189,7 +190,7 @@ void CompiledNode::check_unwritten(int32_t input) const {
 
 variable_list CompiledNode::apply_differentiably(variable_list&& gradients,
                                                  const BackwardProgram::Mask& wanted) {
-  const std::vector<DifferentiableBackward::Need>& needs = plan_->double_backward->needs();
+  const std::vector<DifferentiableBackward::Need>& needs = plan_->backward.derivatives->needs();
   const auto is_input = [](const DifferentiableBackward::Need& need) {
     return need.kind == DifferentiableBackward::Need::Kind::Input;
   };
@@ -200,12 +201,12 @@ variable_list CompiledNode::apply_differentiably(variable_list&& gradients,
         std::count_if(needs.begin(), needs.begin() + static_cast<ptrdiff_t>(i), is_input);
     return further_inputs_[static_cast<size_t>(place)].unpack(getptr());
   };
-  return plan_->double_backward->run({needed, gradients, wanted, all_edges()});
+  return plan_->backward.derivatives->run({needed, gradients, wanted, all_edges()});
 }
 
 BackwardProgram::Mask CompiledNode::wanted_gradients() const {
   BackwardProgram::Mask wanted;
-  for (size_t i = 0; i < plan_->grad_inputs.size(); ++i) {
+  for (size_t i = 0; i < plan_->backward.grad_inputs.size(); ++i) {
     wanted.push_back(task_should_compute_output(i));
   }
   return wanted;
@@ -214,11 +215,11 @@ BackwardProgram::Mask CompiledNode::wanted_gradients() const {
 /// What is not needed is not looked at: the caller may have written to it, as in eager.
 std::vector<at::Tensor> CompiledNode::unpack(const std::vector<bool>& needs) {
   std::vector<at::Tensor> args;
-  args.reserve(plan_->saved.size() + plan_->backward->tangents().size());
-  for (size_t i = 0; i < plan_->saved.size(); ++i) {
+  args.reserve(plan_->backward.saved.size() + plan_->backward.program->tangents().size());
+  for (size_t i = 0; i < plan_->backward.saved.size(); ++i) {
     args.push_back(needs[i] ? unpack_saved(i) : at::Tensor());
-    const TensorMeta& layout = plan_->backward->saved()[i];
-    if (plan_->fixes_saved_layout && needs[i] && !lies_like(args.back(), layout))
+    const TensorMeta& layout = plan_->backward.program->saved()[i];
+    if (plan_->backward.fixes_saved_layout && needs[i] && !lies_like(args.back(), layout))
       lay_out(args.back(), layout);
   }
   return args;
@@ -235,7 +236,7 @@ void CompiledNode::check_version(const Intermediate& kept) const {
 }
 
 at::Tensor CompiledNode::unpack_saved(size_t index) {
-  const Saved& saved = plan_->saved[index];
+  const Saved& saved = plan_->backward.saved[index];
   if (saved.kind != Saved::Kind::Intermediate) {
     at::Tensor unpacked = variables_[static_cast<size_t>(saved.place)].unpack(getptr());
     if (!branches_.empty()) set_history(saved, unpacked);

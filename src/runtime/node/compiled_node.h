@@ -76,9 +76,9 @@ class CompiledNode final : public torch::autograd::Node {
 
   struct Swapped;
 
-  void branch_off(const CallPlan::PartlyReached& part, torch::autograd::edge_list& edges);
+  void branch_off(const BackwardPlan::PartlyReached& part, torch::autograd::edge_list& edges);
   torch::autograd::Edge edge_of_output(size_t index, const at::Tensor& output);
-  void set_history(const CallPlan::Saved& saved, const at::Tensor& unpacked);
+  void set_history(const BackwardPlan::Saved& saved, const at::Tensor& unpacked);
   bool is_own(const at::Tensor& output) const;
   void clear();
   torch::autograd::edge_list all_edges() const;

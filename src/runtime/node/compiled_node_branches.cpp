@@ -27,7 +27,7 @@ CompiledNode::~CompiledNode() {
 }
 
 /// Takes the edges out that have to be led along elsewhere.
-void CompiledNode::branch_off(const CallPlan::PartlyReached& part, edge_list& edges) {
+void CompiledNode::branch_off(const BackwardPlan::PartlyReached& part, edge_list& edges) {
   edge_list branched;
   for (const int32_t input : part.places) {
     const auto place = static_cast<size_t>(input);
@@ -62,9 +62,9 @@ Edge CompiledNode::edge_of_output(size_t index, const at::Tensor& output) {
 
 /// A saved output has the history that it was given as a result. It does not hold it itself: the
 /// fork of an output holds this node.
-void CompiledNode::set_history(const CallPlan::Saved& saved, const at::Tensor& unpacked) {
-  if (saved.kind != CallPlan::Saved::Kind::Output || unpacked.grad_fn().get() != this) return;
-  const std::vector<int32_t>& outputs = plan_->differentiable;
+void CompiledNode::set_history(const BackwardPlan::Saved& saved, const at::Tensor& unpacked) {
+  if (saved.kind != BackwardPlan::Saved::Kind::Output || unpacked.grad_fn().get() != this) return;
+  const std::vector<int32_t>& outputs = plan_->backward.differentiable;
   const auto found = std::find(outputs.begin(), outputs.end(), saved.index);
   const auto index = static_cast<size_t>(found - outputs.begin());
   torch::autograd::impl::set_gradient_edge(unpacked, edge_of_output(index, unpacked));
@@ -93,7 +93,7 @@ variable_list CompiledNode::apply(variable_list&& gradients) {
   // Compiled autograd runs nodes outside of LibTorch's backwards, so branches are on their own.
   const int64_t backward = branches_.empty() ? 0 : torch::autograd::get_current_graph_task_id();
   serves_branches_ = will_release_ && backward >= 0;
-  may_donate_ = serves_branches_ && plan_->donates_saved && open_.is_last(*plan_);
+  may_donate_ = serves_branches_ && plan_->backward.donates_saved && open_.is_last(*plan_);
   BackwardProgram::Mask wanted = wanted_gradients();
   if (branches_.empty() || backward < 0) return differentiate(std::move(gradients), wanted);
   std::vector<BranchNode*> following;

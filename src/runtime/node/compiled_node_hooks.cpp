@@ -57,7 +57,7 @@ void CompiledNode::watch(const at::Tensor& result) {
 
 /// Whether eager would bring one of these gradients by this result.
 bool CompiledNode::is_passed(size_t place, const variable_list& gradients) const {
-  const std::vector<bool>& by = plan_->passed_by[place];
+  const std::vector<bool>& by = plan_->backward.passed_by[place];
   for (size_t i = 0; i < by.size(); ++i) {
     if (by[i] && gradients[i].defined()) return true;
   }
@@ -67,9 +67,9 @@ bool CompiledNode::is_passed(size_t place, const variable_list& gradients) const
 /// One node stands for a result and for those that were computed from it, so that gradients of the
 /// latter do not come by the former's hooks.
 void CompiledNode::check_hooks(const variable_list& gradients) {
-  if (plan_->passed_by.empty()) return;
+  if (plan_->backward.passed_by.empty()) return;
   bool is_hidden = false;
-  for (uint32_t place = 0; place < plan_->passed_by.size(); ++place)
+  for (uint32_t place = 0; place < plan_->backward.passed_by.size(); ++place)
     is_hidden |= has_hook(*this, place) && is_passed(place, gradients);
   for (const Watched& watched : watched_) {
     auto alive = watched.result.lock();

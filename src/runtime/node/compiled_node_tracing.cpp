@@ -28,7 +28,7 @@ struct CompiledNode::Swapped {
 
 void CompiledNode::compiled_args(CompiledNodeArgs& args) const {
   TORCH_CHECK(open_.is_any(), torch::autograd::ERR_BACKWARD_TWICE);
-  args.collect(plan_->backward->id());
+  args.collect(plan_->backward.program->id());
   args.collect(variables_, /*is_output=*/true);
   for (const Intermediate& kept : intermediates_) {
     check_version(kept);
@@ -42,20 +42,20 @@ variable_list CompiledNode::apply_with_saved(const variable_list& gradients,
   if (!fits_autocast()) throw_other_autocast();
   const Swapped swapped(*this, saved);
   std::vector<at::Tensor> args;
-  for (const CallPlan::Saved& one : plan_->saved) {
+  for (const BackwardPlan::Saved& one : plan_->backward.saved) {
     const auto place = static_cast<size_t>(one.place);
-    args.push_back(one.kind == CallPlan::Saved::Kind::Intermediate
+    args.push_back(one.kind == BackwardPlan::Saved::Kind::Intermediate
                        ? intermediates_[place].tensor
                        : variables_[place].unpack(getptr()));
   }
   variable_list tangents = gradients;
-  lay_out_all(tangents, plan_->backward->tangents());
+  lay_out_all(tangents, plan_->backward.program->tangents());
   BackwardProgram::Mask defined;
   for (at::Tensor& tangent : tangents) {
     defined.push_back(tangent.defined());
     args.push_back(std::move(tangent));
   }
-  const Graph graph = plan_->backward->graph_for(defined, wanted_gradients());
+  const Graph graph = plan_->backward.program->graph_for(defined, wanted_gradients());
   return Interpreter(graph).replay(std::move(args));
 }
 

@@ -6,8 +6,8 @@ namespace ahead::runtime {
 
 void OpenResults::enter(const CallPlan& plan, const torch::autograd::variable_list& gradients) {
   TORCH_CHECK(!is_closed_, torch::autograd::ERR_BACKWARD_TWICE);
-  if (plan.released_with.empty()) return;
-  entered_.assign(plan.released_with.size(), false);
+  if (plan.backward.released_with.empty()) return;
+  entered_.assign(plan.backward.released_with.size(), false);
   if (closed_.empty()) {
     closed_ = results_;
     closed_.flip();
@@ -24,7 +24,7 @@ bool OpenResults::is_last(const CallPlan& plan) const {
   for (size_t i = 0; i < closed_.size(); ++i) {
     bool stays_open = !closed_[i];
     for (size_t k = 0; k < closed_.size(); ++k)
-      stays_open &= !(entered_[k] && plan.released_with[k][i]);
+      stays_open &= !(entered_[k] && plan.backward.released_with[k][i]);
     if (stays_open) return false;
   }
   return true;
@@ -34,7 +34,7 @@ void OpenResults::release(const CallPlan& plan) {
   is_closed_ = is_last(plan);
   for (size_t i = 0; i < closed_.size(); ++i) {
     for (size_t k = 0; k < closed_.size(); ++k) {
-      if (entered_[k] && plan.released_with[k][i]) closed_[i] = true;
+      if (entered_[k] && plan.backward.released_with[k][i]) closed_[i] = true;
     }
   }
 }

@@ -1,4 +1,6 @@
-#include "plan/plan_builder.h"
+#include "plan/call_frame.h"
+
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <map>
@@ -15,7 +17,8 @@ namespace {
 
 using ops::root_of;
 using ops::viewed_by;
-using runtime::CallPlan;
+using runtime::Epilogue;
+using runtime::Prologue;
 using runtime::Source;
 using runtime::ViewStep;
 using tracing::Capture;
@@ -39,71 +42,73 @@ bool lies_within(const TensorMeta& part, const TensorMeta& whole) {
   return part.offset >= whole.offset && end_of(part) <= end_of(whole);
 }
 
-class PlanBuilder {
+class FrameBuilder {
  public:
-  explicit PlanBuilder(const Capture& capture) : capture_(capture), graph_(capture.graph) {
+  explicit FrameBuilder(const Capture& capture) : capture_(capture), graph_(capture.graph) {
     int32_t next = 0;
     for (const Graph::Input& input : graph_.inputs()) {
       forward_input_.push_back(input.slot.kind == Slot::Kind::Tangent ? -1 : next++);
     }
   }
 
-  CallPlan build() {
+  CallFrame build() {
     for (size_t i = 0; i < graph_.inputs().size(); ++i) add_input(i);
     for (size_t i = 0; i < graph_.inputs().size(); ++i) add_write(i);
     for (size_t i = 0; i < graph_.outputs().size(); ++i) {
       const Slot slot = graph_.outputs()[i].slot;
       if (slot.kind == Slot::Kind::AccumulatedGrad) {
-        plan_.new_grads.push_back({forward_input(slot.index), forward_position(i)});
+        epilogue_.new_grads.push_back({forward_input(slot.index), forward_position(i)});
       }
     }
     for (size_t i = 0; i < graph_.inputs().size(); ++i) add_reset(i);
-    plan_.num_reset_views = plan_.views.size();
+    epilogue_.num_reset_views = epilogue_.views.size();
     for (const ResultFacts& facts : capture_.results) {
-      plan_.results.push_back(result(facts, position(static_cast<int64_t>(plan_.results.size()))));
-      if (facts.is_inference) add_inference_output(facts, plan_.results.back().source);
+      epilogue_.results.push_back(
+          result(facts, position(static_cast<int64_t>(epilogue_.results.size()))));
+      if (facts.is_inference) add_inference_output(facts, epilogue_.results.back().source);
     }
-    plan_.differentiates = capture_.differentiates;
-    return std::move(plan_);
+    if (capture_.grad_mode_after != at::GradMode::is_enabled())
+      epilogue_.grad_mode_after = capture_.grad_mode_after;
+    return {std::move(prologue_), std::move(epilogue_)};
   }
 
  private:
   void add_input(size_t index) {
     const Graph::Input& input = graph_.inputs()[index];
     if (input.slot.kind == Slot::Kind::Tangent) return;
-    CallPlan::Input planned;
+    Prologue::Input planned;
     if (input.slot.kind == Slot::Kind::Primal) {
-      planned = {CallPlan::Input::Kind::Argument, input.slot.index, capture_.inputs[index].reached};
+      planned = {Prologue::Input::Kind::Argument, input.slot.index, capture_.inputs[index].reached};
     } else if (capture_.inputs[index].grad_of >= 0) {
       planned = {
-          CallPlan::Input::Kind::GradOfInput, forward_input(capture_.inputs[index].grad_of), {}};
+          Prologue::Input::Kind::GradOfInput, forward_input(capture_.inputs[index].grad_of), {}};
     } else {
-      planned = {CallPlan::Input::Kind::Captured, 0, input.captured};
+      planned = {Prologue::Input::Kind::Captured, 0, input.captured};
     }
-    plan_.inputs.push_back(std::move(planned));
+    prologue_.inputs.push_back(std::move(planned));
   }
 
   void add_write(size_t index) {
     const InputFacts& facts = capture_.inputs[index];
     const int32_t input = forward_input(position(static_cast<int64_t>(index)));
     if (facts.new_requires_grad) {
-      plan_.requires_grad_changes.push_back({input, *facts.new_requires_grad});
+      epilogue_.requires_grad_changes.push_back({input, *facts.new_requires_grad});
     }
     const int64_t output =
         graph_.find_output({Slot::Kind::MutatedInput, position(static_cast<int64_t>(index))});
     const bool only_version = output < 0 && !facts.new_geometry;
     if (only_version && (facts.writes == 0 || facts.new_memory)) return;
-    CallPlan::Write write{input, output < 0 ? -1 : forward_position(static_cast<size_t>(output)),
+    Epilogue::Write write{input, output < 0 ? -1 : forward_position(static_cast<size_t>(output)),
                           facts.seen_by_autograd, facts.writes, facts.new_geometry};
     if (write.geometry) write.geometry->offset -= graph_.inputs()[index].value->meta.offset;
-    plan_.writes.push_back(std::move(write));
+    epilogue_.writes.push_back(std::move(write));
   }
 
   void add_reset(size_t index) {
     const InputFacts& facts = capture_.inputs[index];
     if (!facts.new_memory) return;
-    const CallPlan::Result memory = result(facts.new_memory->facts, facts.new_memory->index);
-    plan_.resets.push_back(
+    const Epilogue::Result memory = result(facts.new_memory->facts, facts.new_memory->index);
+    epilogue_.resets.push_back(
         {forward_input(position(static_cast<int64_t>(index))), memory.source, facts.writes});
   }
 
@@ -123,17 +128,17 @@ class PlanBuilder {
     return forward_position(static_cast<size_t>(graph_.find_output(slot)));
   }
 
-  CallPlan::Result result(const ResultFacts& facts, int32_t index) {
+  Epilogue::Result result(const ResultFacts& facts, int32_t index) {
     using Kind = ResultFacts::Kind;
-    CallPlan::Result planned{CallPlan::Result::Kind::Tensor};
+    Epilogue::Result planned{Epilogue::Result::Kind::Tensor};
     planned.requires_grad = facts.requires_grad;
     planned.is_leaf = facts.is_leaf;
     switch (facts.kind) {
       case Kind::Undefined:
-        planned.kind = CallPlan::Result::Kind::Undefined;
+        planned.kind = Epilogue::Result::Kind::Undefined;
         break;
       case Kind::Result:
-        planned.kind = CallPlan::Result::Kind::Repeated;
+        planned.kind = Epilogue::Result::Kind::Repeated;
         planned.repeats = facts.base;
         break;
       case Kind::Fresh:
@@ -166,7 +171,7 @@ class PlanBuilder {
 
   void add_version(int32_t output, const ResultFacts& facts) {
     if (facts.version != 0 && !facts.is_inference)
-      plan_.new_versions.push_back({output, facts.version});
+      epilogue_.new_versions.push_back({output, facts.version});
   }
 
   /// Views are inference tensors if what they view is one.
@@ -176,7 +181,7 @@ class PlanBuilder {
     } else if (facts.kind != ResultFacts::Kind::Fresh) {
       return;
     }
-    std::vector<int32_t>& known = plan_.inference_outputs;
+    std::vector<int32_t>& known = epilogue_.inference_outputs;
     if (std::find(known.begin(), known.end(), source.index) == known.end())
       known.push_back(source.index);
   }
@@ -312,17 +317,17 @@ class PlanBuilder {
                   is_without_grad(facts, facts.value->producer(), /*is_last=*/true),
                   /*is_relative=*/true,
                   facts.is_one_of_several};
-    plan_.views.push_back(std::move(step));
-    return {Source::Kind::View, position(static_cast<int64_t>(plan_.views.size())) - 1};
+    epilogue_.views.push_back(std::move(step));
+    return {Source::Kind::View, position(static_cast<int64_t>(epilogue_.views.size())) - 1};
   }
 
   Source alias(Source base, const ResultFacts& facts) {
     static const Operator* const alias = Operator::find("aten.alias");
-    plan_.views.push_back({&alias->handle(),
-                           base,
-                           {},
-                           is_without_grad(facts, facts.value->producer(), /*is_last=*/true)});
-    return {Source::Kind::View, position(static_cast<int64_t>(plan_.views.size())) - 1};
+    epilogue_.views.push_back({&alias->handle(),
+                               base,
+                               {},
+                               is_without_grad(facts, facts.value->producer(), /*is_last=*/true)});
+    return {Source::Kind::View, position(static_cast<int64_t>(epilogue_.views.size())) - 1};
   }
 
   Source detached(Source base, const ResultFacts& facts) {
@@ -334,15 +339,15 @@ class PlanBuilder {
   /// though after a write the trace makes each of them anew. It has no history that anybody sees.
   Source shared_step(ViewStep step, const void* base_identity) {
     for (const auto& [identity, index] : shared_steps_) {
-      const ViewStep& known = plan_.views[static_cast<size_t>(index)];
+      const ViewStep& known = epilogue_.views[static_cast<size_t>(index)];
       if (identity == base_identity && known.op == step.op && known.no_grad == step.no_grad &&
           known.source == step.source && known.rest == step.rest) {
         return {Source::Kind::View, index};
       }
     }
-    const int32_t index = position(static_cast<int64_t>(plan_.views.size()));
+    const int32_t index = position(static_cast<int64_t>(epilogue_.views.size()));
     shared_steps_.emplace_back(base_identity, index);
-    plan_.views.push_back(std::move(step));
+    epilogue_.views.push_back(std::move(step));
     return {Source::Kind::View, index};
   }
 
@@ -354,9 +359,9 @@ class PlanBuilder {
 
   /// The results of one operator are made by one step, as in eager.
   Source step(const Node& node, Source source, bool no_grad) {
-    const auto [known, is_new] = steps_.emplace(std::make_pair(&node, no_grad),
-                                                position(static_cast<int64_t>(plan_.views.size())));
-    if (is_new) plan_.views.push_back(make_step(node, source, no_grad));
+    const auto [known, is_new] = steps_.emplace(
+        std::make_pair(&node, no_grad), position(static_cast<int64_t>(epilogue_.views.size())));
+    if (is_new) epilogue_.views.push_back(make_step(node, source, no_grad));
     return {Source::Kind::View, known->second};
   }
 
@@ -369,122 +374,16 @@ class PlanBuilder {
   const Capture& capture_;
   const Graph& graph_;
   std::vector<int32_t> forward_input_;
-  CallPlan plan_;
+  Prologue prologue_;
+  Epilogue epilogue_;
   std::map<std::pair<const Node*, bool>, int32_t> steps_;
   std::vector<std::pair<const void*, int32_t>> shared_steps_;
 };
 
-bool is_seen_by_caller(Slot slot) {
-  return slot.kind == Slot::Kind::Output || slot.kind == Slot::Kind::IntermediateBase;
-}
-
-/// The first output whose memory a saved value may share; -1: none.
-int32_t output_sharing(const Graph& forward, Value* saved) {
-  for (size_t i = 0; i < forward.outputs().size(); ++i) {
-    const Graph::Output& output = forward.outputs()[i];
-    if (output.value == nullptr || !is_seen_by_caller(output.slot)) continue;
-    if (root_of(output.value) == root_of(saved)) return position(static_cast<int64_t>(i));
-  }
-  return -1;
-}
-
-/// Notes with which others an input belongs together, if not all outputs lead to it.
-void add_if_partly_reached(CallPlan& plan, int32_t input, const std::vector<bool>& outputs) {
-  const auto place = std::find(plan.grad_inputs.begin(), plan.grad_inputs.end(), input);
-  const auto index = place - plan.grad_inputs.begin();
-  if (place == plan.grad_inputs.end() || !plan.is_reached[static_cast<size_t>(index)] ||
-      std::find(outputs.begin(), outputs.end(), false) == outputs.end())
-    return;
-  const auto is_alike = [&](const CallPlan::PartlyReached& other) {
-    return other.outputs == outputs;
-  };
-  auto alike = std::find_if(plan.partly_reached.begin(), plan.partly_reached.end(), is_alike);
-  if (alike == plan.partly_reached.end()) alike = plan.partly_reached.insert(alike, {outputs, {}});
-  alike->places.push_back(position(index));
-}
-
 }  // namespace
 
-CallPlan plan_call(const Capture& capture) {
-  CallPlan plan = PlanBuilder(capture).build();
-  plan.grad_mode_after = capture.grad_mode_after;
-  return plan;
-}
-
-void copy_raised_inputs(PartitionedGraphs& graphs, const CallPlan& plan) {
-  Graph& forward = graphs.forward;
-  const size_t first_saved = forward.outputs().size() - graphs.saved.size();
-  for (size_t i = 0; i < graphs.saved.size(); ++i) {
-    SavedValue& saved = graphs.saved[i];
-    const bool is_raised = saved.input >= 0 && std::any_of(plan.writes.begin(), plan.writes.end(),
-                                                           [&](const CallPlan::Write& write) {
-                                                             return write.input == saved.input;
-                                                           });
-    if (!is_raised) continue;
-    Value* input = forward.inputs()[static_cast<size_t>(saved.input)].value;
-    if (fill_of(input->meta) == Fill::Overlaps) {
-      throw Unsupported(
-          "compile", input->meta.str() +
-                         ": the function changes the shape of this tensor in place, several "
-                         "elements of which are the same memory. Use a view of the other shape.");
-    }
-    forward.set_output(first_saved + i, add_layout_copy(forward, input));
-    saved.input = saved.output = -1;
-    saved.copied = saved.owned = true;
-    saved.reason = "copied: its shape is changed in place";
-  }
-}
-
-void plan_backward(CallPlan& plan, PartitionedGraphs& graphs) {
-  Graph& forward = graphs.forward;
-  const size_t first_saved = forward.outputs().size() - graphs.saved.size();
-  for (size_t i = graphs.saved.size(); i-- > 0;) {
-    if (graphs.saved[i].input >= 0 || graphs.saved[i].output >= 0) {
-      forward.erase_output(first_saved + i);
-    }
-  }
-  size_t next = first_saved;
-  for (const SavedValue& saved : graphs.saved) {
-    using Kind = CallPlan::Saved::Kind;
-    if (saved.input >= 0) {
-      plan.saved.push_back({Kind::Input, position(saved.input)});
-    } else if (saved.output >= 0) {
-      plan.saved.push_back({Kind::Output, position(saved.output)});
-    } else {
-      Value* value = forward.outputs()[next].value;
-      plan.saved.push_back({Kind::Intermediate, position(static_cast<int64_t>(next)),
-                            output_sharing(forward, value)});
-      ++next;
-    }
-  }
-  int32_t variables = 0, intermediates = 0;
-  for (CallPlan::Saved& saved : plan.saved) {
-    const bool is_kept = saved.kind == CallPlan::Saved::Kind::Intermediate;
-    saved.place = is_kept ? intermediates++ : variables++;
-  }
-  for (const Graph::Input& input : graphs.backward.inputs()) {
-    if (input.slot.kind == Slot::Kind::Tangent) plan.differentiable.push_back(input.slot.index);
-  }
-  for (const Graph::Output& output : graphs.backward.outputs()) {
-    plan.grad_inputs.push_back(output.slot.index);
-    plan.is_reached.push_back(output.value != nullptr);
-  }
-}
-
-void find_partly_reached(CallPlan& plan, const Capture& capture) {
-  plan.released_with = capture.tangents_sharing;
-  plan.passed_by = capture.tangents_passing_through;
-  if (capture.tangents_leading_to.empty()) return;
-  std::vector<int32_t> forward_input;
-  int32_t next = 0;
-  for (const Graph::Input& input : capture.graph.inputs())
-    forward_input.push_back(input.slot.kind == Slot::Kind::Tangent ? -1 : next++);
-  size_t gradient = 0;
-  for (const Graph::Output& output : capture.graph.outputs()) {
-    if (output.slot.kind != Slot::Kind::GradOf) continue;
-    const int32_t input = forward_input[static_cast<size_t>(output.slot.index)];
-    add_if_partly_reached(plan, input, capture.tangents_leading_to.at(gradient++));
-  }
+CallFrame frame_of(const Capture& capture) {
+  return FrameBuilder(capture).build();
 }
 
 }  // namespace ahead::compiling

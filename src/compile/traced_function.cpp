@@ -1,0 +1,179 @@
+#include "compile/traced_function.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include "ahead/errors.h"
+#include "ahead/partition.h"
+#include "base/autocast.h"
+#include "checkpoint/region_watch.h"
+#include "checkpoint/saved_tensor_hooks.h"
+#include "derivative/forward_cone.h"
+#include "ir/slots.h"
+#include "ops/facts/node_facts.h"
+#include "plan/synthetic_base.h"
+
+namespace ahead::compiling {
+namespace {
+
+/// Autocast as it is now. A graph cannot switch it, so a function that leaves it otherwise cannot
+/// be compiled; whatever happens, it is put back.
+class AutocastKeeper {
+ public:
+  ~AutocastKeeper() { before_.apply(); }
+
+  void check_unchanged() const {
+    if (AutocastState::current() == before_) return;
+    throw Unsupported("compile",
+                      "autocast: the function leaves it in another state than it found it. Switch "
+                      "it outside, or with a guard inside.");
+  }
+
+ private:
+  const AutocastState before_ = AutocastState::current();
+};
+
+/// The autocast that the user wants for the backward, whatever there is when it runs.
+std::optional<AutocastState> fixed_autocast(const BackwardAutocastChoice& choice) {
+  if (choice.kind() == BackwardAutocast::AsCalled) return std::nullopt;
+  AutocastState state = AutocastState::current();
+  if (choice.kind() == BackwardAutocast::SameAsForward) return state;
+  state = state.off();
+  for (const AutocastSetting& setting : choice.settings()) {
+    for (AutocastState::Device& device : state.devices) {
+      if (device.type == setting.device) device = {setting.device, true, setting.dtype};
+    }
+  }
+  return state;
+}
+
+void check_settings(const BackwardAutocastChoice& choice) {
+  for (const AutocastSetting& setting : choice.settings()) {
+    if (setting.device == at::kCPU || setting.device == at::kCUDA) continue;
+    throw UserError("compile",
+                    "Options::backward_autocast: " + c10::DeviceTypeName(setting.device) +
+                        " has no autocast here. Name CPU and CUDA only.");
+  }
+}
+
+/// Traces a function, over synthetic bases if need be.
+TracedFunction trace_once(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
+                          const std::optional<AutocastState>& backward_autocast) {
+  // What autograd saves while tracing is no business of a checkpoint around the compiled function.
+  const runtime::KeeperScope::Pause unkept;
+  const runtime::RegionWatch::Pause unwatched;
+  const AutocastKeeper autocast;
+  TracedFunction traced;
+  try {
+    traced.capture = tracing::capture(function, inputs, backward_autocast);
+    traced.frame = frame_of(traced.capture);
+    traced.function = function;
+    traced.inputs = inputs;
+  } catch (const tracing::AliasedWrite&) {
+    const MergedArguments merged(function, inputs);
+    traced.capture = tracing::capture(merged.function(), merged.inputs(), backward_autocast);
+    traced.frame = merged.adapted(frame_of(traced.capture));
+    traced.is_merged = true;
+    traced.function = merged.function();
+    traced.inputs = merged.inputs();
+  }
+  autocast.check_unchanged();
+  return traced;
+}
+
+/// Traces, and says of an error of LibTorch's that it came of a trace.
+template <class Trace>
+auto trace_explained(const Options& options, Trace&& trace) {
+  try {
+    return trace();
+  } catch (const Error&) {
+    throw;
+  } catch (c10::Error& error) {
+    if (!options.fullgraph) {
+      throw Unsupported("compile",
+                        "LibTorch complains about the function as it is traced, though not about "
+                        "the function itself: " +
+                            error.msg());
+    }
+    error.add_context(
+        "[compile] thrown while tracing; without Options::fullgraph the call would "
+        "run eagerly");
+    throw;
+  }
+}
+
+/// Whether a function writes to a part of a tensor. Autograd has other formulas for that than for
+/// the operator that stands for it in the graph.
+bool writes_to_parts(const Graph& graph) {
+  for (const Node& node : graph.nodes()) {
+    const std::string& name = node.op().name();
+    if (node.phase == Phase::Forward && name.find("_scatter") != std::string::npos) return true;
+  }
+  return false;
+}
+
+/// Whether nothing is drawn, done or changed in the forward of a joint graph, and gradients flow
+/// through its operators to all results that have one.
+bool is_pure(const Graph& joint, const runtime::Epilogue& epilogue) {
+  if (!epilogue.writes.empty() || !epilogue.resets.empty()) return false;
+  for (const Node& node : joint.nodes()) {
+    if (node.phase == Phase::Forward && ops::is_ordered(node)) return false;
+  }
+  const std::vector<bool> depends = find_dependent(joint);
+  for (const Graph::Input& input : joint.inputs()) {
+    if (input.slot.kind != Slot::Kind::Tangent) continue;
+    const Value* result = joint.outputs()[static_cast<size_t>(input.slot.index)].value;
+    if (!depends[result->id()]) return false;
+  }
+  return true;
+}
+
+/// Whether the function's gradient can be found by running its operators once more.
+bool can_run_again(const TracedFunction& traced) {
+  if (is_pure(traced.capture.graph, traced.frame.epilogue)) return true;
+  const JointGraph joint(traced.capture.graph);
+  return ForwardCone(joint, partition_default(joint)).why_not(traced.frame.epilogue).empty();
+}
+
+}  // namespace
+
+TracedFunction trace_function(const aot::FlatFunction& function,
+                              const std::vector<at::Tensor>& inputs, const Options& options) {
+  check_settings(options.backward_autocast);
+  const std::optional<AutocastState> fixed = fixed_autocast(options.backward_autocast);
+  const AutocastState now = AutocastState::current();
+  const auto trace = [&](const std::optional<AutocastState>& backward_autocast) {
+    return trace_explained(options,
+                           [&] { return trace_once(function, inputs, backward_autocast); });
+  };
+  TracedFunction traced = trace(fixed);
+  const std::string cast = traced.capture.cast_in_backward;
+  const bool depends = !fixed && !cast.empty();
+  if (depends && !options.double_backward) {
+    throw Unsupported("compile",
+                      cast +
+                          ": autocast casts what this operator of the backward takes, but only if "
+                          "the backward runs inside autocast, too. Allow Options::double_backward, "
+                          "or choose an autocast with Options::backward_autocast.");
+  }
+  if (depends) traced = trace(now.off());
+  traced.autocast = {fixed, traced.capture.castable_in_backward, std::nullopt};
+  if (!depends) traced.autocast.right_for = now;
+  return traced;
+}
+
+std::unique_ptr<tracing::KeptTrace> keep_trace(const TracedFunction& traced,
+                                               const Options& options) {
+  const tracing::Capture& capture = traced.capture;
+  if (!options.double_backward || !has_tangents(capture.graph)) return nullptr;
+  const bool is_special = !capture.opaque_gradient.empty() || !capture.hidden_write.empty() ||
+                          writes_to_parts(capture.graph) || !can_run_again(traced);
+  if (!is_special) return nullptr;
+  const runtime::KeeperScope::Pause unkept;
+  const runtime::RegionWatch::Pause unwatched;
+  const AutocastKeeper autocast;
+  return trace_explained(options, [&] {
+    return tracing::KeptTrace::make(traced.function, traced.inputs, capture.graph);
+  });
+}
+
+}  // namespace ahead::compiling

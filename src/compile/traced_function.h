@@ -1,0 +1,37 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "ahead/options.h"
+#include "plan/call_frame.h"
+#include "trace/capture.h"
+#include "trace/kept_trace.h"
+
+namespace ahead::compiling {
+
+/// A traced function and what its trace says about calls of it.
+struct TracedFunction {
+  tracing::Capture capture;
+  CallFrame frame;
+  runtime::BackwardAutocastPlan autocast;
+  /// Arguments share memory, and stand in the graph as synthetic bases.
+  bool is_merged = false;
+  /// What was traced: the function itself, or that over synthetic bases.
+  aot::FlatFunction function;
+  std::vector<at::Tensor> inputs;
+};
+
+/// Traces a function with its gradient. If it writes to an argument that shares memory with another
+/// one, it is traced over synthetic bases. Where its backward depends on the autocast that
+/// backward() is called under, it is traced for none, and what runs under another one is found out
+/// then. Without Options::fullgraph, an error of LibTorch during the trace is Unsupported.
+TracedFunction trace_function(const aot::FlatFunction& function,
+                              const std::vector<at::Tensor>& inputs, const Options& options);
+
+/// Traces a function once more for derivatives that the operators in its graph do not tell. Null if
+/// there are none, or if the function does something else this time.
+std::unique_ptr<tracing::KeptTrace> keep_trace(const TracedFunction& traced,
+                                               const Options& options);
+
+}  // namespace ahead::compiling

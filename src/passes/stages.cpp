@@ -1,0 +1,58 @@
+#include "passes/stages.h"
+
+#include <algorithm>
+
+#include "ahead/errors.h"
+
+namespace ahead::passes {
+namespace {
+
+/// Stages that can be left out, though they are no passes over one graph.
+constexpr std::string_view other_stages[] = {"decompose", "static_saved_layout"};
+
+}  // namespace
+
+bool Stages::is_skipped(std::string_view stage) const {
+  return std::find(skipped_.begin(), skipped_.end(), stage) != skipped_.end();
+}
+
+void Stages::keep(std::string name, double seconds, const Graph& graph) {
+  if (keep_ == Keep::Nothing) return;
+  graph.verify();
+  Program program{std::move(name), seconds, std::make_shared<const Graph>(graph)};
+  std::lock_guard<std::mutex> lock(mutex_);
+  programs_.push_back(std::move(program));
+}
+
+void Stages::optimise(Graph& graph, std::string_view part) {
+  for (const Pass& pass : all()) rewrite(pass.name, part, graph, pass.run);
+}
+
+aot::GraphCompiler Stages::optimising(aot::GraphCompiler compiler, std::string part) {
+  return [stages = shared_from_this(), compiler = std::move(compiler),
+          part = std::move(part)](const aot::CompileRequest& request) {
+    Graph graph(request.graph);
+    stages->optimise(graph, part);
+    return compiler(aot::CompileRequest{graph, request.inputs, request.donated,
+                                        request.static_inputs, request.target, request.name});
+  };
+}
+
+std::vector<Program> Stages::programs() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return programs_;
+}
+
+void check_skippable(const std::vector<std::string>& names) {
+  std::vector<std::string_view> known(std::begin(other_stages), std::end(other_stages));
+  for (const Pass& pass : all()) known.push_back(pass.name);
+  for (const std::string& name : names) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    std::string list;
+    for (const std::string_view other : known) list.append(list.empty() ? "" : ", ").append(other);
+    throw UserError("compile", "Options::skip_passes: \"" + name +
+                                   "\": there is no such pass. Use one of " + list + ".");
+  }
+}
+
+}  // namespace ahead::passes

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ahead/executable.h"
+#include "ahead/passes.h"
+#include "ahead/program.h"
+
+namespace ahead::passes {
+
+/// The one door for every stage of every graph of a compiled function: of its forward, of each
+/// backward, of its derivatives. A stage is left out if the user wants that; it is timed, and what
+/// it made is verified and kept to be looked at. Several threads may use it at once.
+class Stages : public std::enable_shared_from_this<Stages> {
+ public:
+  enum class Keep : uint8_t { All, Nothing };
+
+  /// Leaves out the stages with these names; see check_skippable(). If nothing is kept, nothing is
+  /// verified in between either.
+  explicit Stages(std::vector<std::string> skipped, Keep keep = Keep::All)
+      : skipped_(std::move(skipped)), keep_(keep) {}
+
+  bool is_skipped(std::string_view stage) const;
+
+  template <class Result>
+  struct Timed {
+    Result result;
+    double seconds;
+  };
+  template <class Stage>
+  static auto run(Stage&& stage) {
+    using Clock = std::chrono::steady_clock;
+    const auto start = Clock::now();
+    auto result = stage();
+    const std::chrono::duration<double> taken = Clock::now() - start;
+    return Timed<decltype(result)>{std::move(result), taken.count()};
+  }
+
+  /// Verifies what a stage made, and keeps it.
+  void keep(std::string name, double seconds, const Graph& graph);
+
+  /// Runs a stage that rewrites a graph and says how often it changed something, unless it is
+  /// skipped. What it changed is kept under its name and that of the part.
+  template <class Rewrite>
+  void rewrite(std::string_view name, std::string_view part, Graph& graph, Rewrite&& rewriting) {
+    if (is_skipped(name)) return;
+    const auto [changes, seconds] = run([&] { return rewriting(graph); });
+    if (changes != 0) keep(std::string(name).append(part), seconds, graph);
+  }
+
+  /// Runs all passes over a graph.
+  void optimise(Graph& graph, std::string_view part);
+  /// A compiler that runs them before the given one is asked.
+  aot::GraphCompiler optimising(aot::GraphCompiler compiler, std::string part);
+
+  /// What was kept so far, in order.
+  std::vector<Program> programs() const;
+
+ private:
+  const std::vector<std::string> skipped_;
+  const Keep keep_;
+  mutable std::mutex mutex_;
+  std::vector<Program> programs_;
+};
+
+/// Throws UserError, with the names there are, for a name that Options::skip_passes cannot have.
+void check_skippable(const std::vector<std::string>& names);
+
+}  // namespace ahead::passes

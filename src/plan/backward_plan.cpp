@@ -1,0 +1,133 @@
+#include "plan/backward_plan.h"
+
+#include <algorithm>
+
+#include "ahead/errors.h"
+#include "ir/layout_copy.h"
+#include "ir/tensor_meta.h"
+#include "ops/facts/node_facts.h"
+
+namespace ahead::compiling {
+namespace {
+
+using ops::root_of;
+using runtime::BackwardPlan;
+using runtime::Epilogue;
+using tracing::Capture;
+
+int32_t position_of(size_t index) {
+  return static_cast<int32_t>(index);
+}
+
+bool is_seen_by_caller(Slot slot) {
+  return slot.kind == Slot::Kind::Output || slot.kind == Slot::Kind::IntermediateBase;
+}
+
+/// The first output whose memory a saved value may share; -1: none.
+int32_t output_sharing(const Graph& forward, Value* saved) {
+  for (size_t i = 0; i < forward.outputs().size(); ++i) {
+    const Graph::Output& output = forward.outputs()[i];
+    if (output.value == nullptr || !is_seen_by_caller(output.slot)) continue;
+    if (root_of(output.value) == root_of(saved)) return position_of(i);
+  }
+  return -1;
+}
+
+/// How the node gets what the backward graph needs. Saved values that the caller has anyway are
+/// removed from the forward graph's outputs.
+std::vector<BackwardPlan::Saved> plan_saved(PartitionedGraphs& halves) {
+  using Kind = BackwardPlan::Saved::Kind;
+  Graph& forward = halves.forward;
+  const size_t first_saved = forward.outputs().size() - halves.saved.size();
+  for (size_t i = halves.saved.size(); i-- > 0;) {
+    if (halves.saved[i].input >= 0 || halves.saved[i].output >= 0)
+      forward.erase_output(first_saved + i);
+  }
+  std::vector<BackwardPlan::Saved> planned;
+  size_t next = first_saved;
+  for (const SavedValue& saved : halves.saved) {
+    if (saved.input >= 0) {
+      planned.push_back({Kind::Input, static_cast<int32_t>(saved.input)});
+    } else if (saved.output >= 0) {
+      planned.push_back({Kind::Output, static_cast<int32_t>(saved.output)});
+    } else {
+      Value* value = forward.outputs()[next].value;
+      planned.push_back({Kind::Intermediate, position_of(next), output_sharing(forward, value)});
+      ++next;
+    }
+  }
+  int32_t variables = 0, intermediates = 0;
+  for (BackwardPlan::Saved& saved : planned)
+    saved.place = saved.kind == Kind::Intermediate ? intermediates++ : variables++;
+  return planned;
+}
+
+/// Notes with which others an input belongs together, if not all outputs lead to it.
+void add_if_partly_reached(BackwardPlan& plan, int32_t input, const std::vector<bool>& outputs) {
+  const auto place = std::find(plan.grad_inputs.begin(), plan.grad_inputs.end(), input);
+  const auto index = static_cast<size_t>(place - plan.grad_inputs.begin());
+  if (place == plan.grad_inputs.end() || !plan.is_reached[index] ||
+      std::find(outputs.begin(), outputs.end(), false) == outputs.end())
+    return;
+  const auto is_alike = [&](const BackwardPlan::PartlyReached& other) {
+    return other.outputs == outputs;
+  };
+  auto alike = std::find_if(plan.partly_reached.begin(), plan.partly_reached.end(), is_alike);
+  if (alike == plan.partly_reached.end()) alike = plan.partly_reached.insert(alike, {outputs, {}});
+  alike->places.push_back(position_of(index));
+}
+
+void find_partly_reached(BackwardPlan& plan, const Capture& capture) {
+  if (capture.tangents_leading_to.empty()) return;
+  std::vector<int32_t> forward_input;
+  int32_t next = 0;
+  for (const Graph::Input& input : capture.graph.inputs())
+    forward_input.push_back(input.slot.kind == Slot::Kind::Tangent ? -1 : next++);
+  size_t gradient = 0;
+  for (const Graph::Output& output : capture.graph.outputs()) {
+    if (output.slot.kind != Slot::Kind::GradOf) continue;
+    const int32_t input = forward_input[static_cast<size_t>(output.slot.index)];
+    add_if_partly_reached(plan, input, capture.tangents_leading_to.at(gradient++));
+  }
+}
+
+}  // namespace
+
+void copy_raised_inputs(PartitionedGraphs& halves, const std::vector<Epilogue::Write>& writes) {
+  Graph& forward = halves.forward;
+  const size_t first_saved = forward.outputs().size() - halves.saved.size();
+  for (size_t i = 0; i < halves.saved.size(); ++i) {
+    SavedValue& saved = halves.saved[i];
+    const auto is_raised = [&](const Epilogue::Write& write) { return write.input == saved.input; };
+    if (saved.input < 0 || std::none_of(writes.begin(), writes.end(), is_raised)) continue;
+    Value* input = forward.inputs()[static_cast<size_t>(saved.input)].value;
+    if (fill_of(input->meta) == Fill::Overlaps) {
+      throw Unsupported(
+          "compile", input->meta.str() +
+                         ": the function changes the shape of this tensor in place, several "
+                         "elements of which are the same memory. Use a view of the other shape.");
+    }
+    forward.set_output(first_saved + i, add_layout_copy(forward, input));
+    saved.input = saved.output = -1;
+    saved.copied = saved.owned = true;
+    saved.reason = "copied: its shape is changed in place";
+  }
+}
+
+BackwardPlan plan_backward(PartitionedGraphs& halves, const Capture& capture) {
+  BackwardPlan plan;
+  plan.saved = plan_saved(halves);
+  for (const Graph::Input& input : halves.backward.inputs()) {
+    if (input.slot.kind == Slot::Kind::Tangent) plan.differentiable.push_back(input.slot.index);
+  }
+  for (const Graph::Output& output : halves.backward.outputs()) {
+    plan.grad_inputs.push_back(output.slot.index);
+    plan.is_reached.push_back(output.value != nullptr);
+  }
+  plan.released_with = capture.tangents_sharing;
+  plan.passed_by = capture.tangents_passing_through;
+  find_partly_reached(plan, capture);
+  return plan;
+}
+
+}  // namespace ahead::compiling

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "runtime/call/call_plan.h"
+#include "trace/capture.h"
+
+namespace ahead::compiling {
+
+/// What surrounds the forward graph in a call.
+struct CallFrame {
+  runtime::Prologue prologue;
+  runtime::Epilogue epilogue;
+};
+
+/// Decides, from the facts of a trace that was begun in the grad mode there is now, what surrounds
+/// its graph. Throws Unsupported where a result cannot be made again outside the graph.
+CallFrame frame_of(const tracing::Capture& capture);
+
+}  // namespace ahead::compiling
