@@ -4,6 +4,7 @@
 
 #include "ahead/ahead.h"
 #include "models/memory.h"
+#include "support/eager.h"
 #include "support/hits.h"
 
 namespace ahead {
@@ -13,10 +14,6 @@ using at::Tensor;
 using Tensors = std::vector<Tensor>;
 
 const CheckpointPolicy everything_again = CheckpointPolicy::recompute_everything();
-
-Tensor leaf(at::IntArrayRef sizes) {
-  return at::randn(sizes).set_requires_grad(true);
-}
 
 bool all_equal(const Tensors& a, const Tensors& b) {
   if (a.size() != b.size()) return false;

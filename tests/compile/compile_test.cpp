@@ -10,10 +10,6 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-at::Tensor leaf(at::IntArrayRef sizes) {
-  return at::randn(sizes).set_requires_grad(true);
-}
-
 TEST(Compile, FunctionWithGradient) {
   expect_compiled_like_eager(
       [](const Tensors& in) -> Tensors { return {torch::tanh(in[0].matmul(in[1]) + in[2]).sum()}; },

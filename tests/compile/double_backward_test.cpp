@@ -2,15 +2,14 @@
 #include <torch/torch.h>
 
 #include "ahead/ahead.h"
+#include "support/eager.h"
 #include "support/engine_check.h"
 #include "support/hits.h"
-#include "support/like_eager.h"
 
 namespace ahead {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
-using test::leaf;
 using torch::autograd::grad;
 
 /// The derivatives of the sum of a function, one order after the other.

@@ -5,9 +5,9 @@
 #include <thread>
 
 #include "ahead/ahead.h"
+#include "support/eager.h"
 #include "support/engine_check.h"
 #include "support/hits.h"
-#include "support/like_eager.h"
 
 /// Second and higher derivatives of compiled functions whose gradient is not that of the operators
 /// they call: custom autograd functions, hooks, and writes that autograd does not see.
@@ -15,7 +15,6 @@ namespace ahead {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
-using test::leaf;
 using torch::autograd::AutogradContext;
 using torch::autograd::grad;
 

@@ -3,18 +3,14 @@
 
 #include "ahead/ahead.h"
 #include "support/compiled_check.h"
+#include "support/eager.h"
 #include "support/hits.h"
-#include "support/like_eager.h"
 
 /// Programs that were compiled wrongly once, found by the fuzzer and made small.
 namespace ahead {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
-
-at::Tensor leaf(at::IntArrayRef sizes) {
-  return at::randn(sizes).set_requires_grad(true);
-}
 
 TEST(CompileRegressions, ResultThatWasWrittenToAndIsSaved) {
   expect_compiled_like_eager(

@@ -12,10 +12,6 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-at::Tensor leaf(at::IntArrayRef sizes) {
-  return at::randn(sizes).set_requires_grad(true);
-}
-
 TEST(CompileRegressions, ViewOfATensorThatWasWrittenToHasTheGradientOfItsPlace) {
   const auto f = [](const Tensors& in) -> Tensors {
     const at::Tensor y = at::batch_norm(in[0], in[1], in[2], {}, {}, true, 0.1, 1e-5, false);

@@ -10,7 +10,6 @@
 namespace ahead {
 namespace {
 
-using test::leaf;
 using Tensors = std::vector<at::Tensor>;
 
 TEST(ShapeChanges, WhatIsSavedAfterAViewChangedItsShape) {

@@ -20,10 +20,6 @@ std::function<CallInputs()> view_of_computed(std::function<at::Tensor(const at::
   };
 }
 
-at::Tensor leaf(at::IntArrayRef sizes) {
-  return at::randn(sizes).set_requires_grad(true);
-}
-
 TEST(CompileViews, SignsOfZerosBehindAWriteToAViewAreEagers) {
   const auto part = [](const at::Tensor& whole) { return whole.narrow(0, 1, 4); };
   const auto times_zero = [](const Tensors& in) -> Tensors {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ahead/ahead.h"
+#include "support/eager.h"
 
 /// Programs that are run twice from one seed, once as they are and once compiled, and must show the
 /// same. A program is a generic lambda `[](auto& wrap, Log& log)`: it makes all its state itself,
@@ -40,8 +41,10 @@ class Log {
   struct Item {
     std::string name, text;
     at::Tensor contents = {};
+    TensorFlags flags = {};
     bool is_close = false;
   };
+  void add_tensor(const std::string& name, const at::Tensor& tensor);
   std::vector<Item> items_;
 };
 
@@ -132,7 +135,7 @@ Log run_eagerly(const Body& body) {
   seed();
   Eager eager;
   body(eager, log);
-  log("random numbers", at::detail::getDefaultCPUGenerator().get_state());
+  log("random numbers", random_state());
   return log;
 }
 
@@ -145,7 +148,7 @@ Outcome run_compiled(const Body& body, const Log& expected, std::optional<Confir
   try {
     Compiling compiling{outcome, confirm};
     body(compiling, log);
-    log("random numbers", at::detail::getDefaultCPUGenerator().get_state());
+    log("random numbers", random_state());
   } catch (const std::exception& thrown) {
     error = thrown.what();
   }
@@ -181,10 +184,5 @@ void expect_some_hits(const Outcome& outcome);
 void expect_eager(const Outcome& outcome);
 /// Expects one or the other: not to be observed for ever.
 void expect_settled(const Outcome& outcome);
-
-/// A leaf with gradient.
-inline at::Tensor leaf(at::IntArrayRef sizes) {
-  return at::randn(sizes).set_requires_grad(true);
-}
 
 }  // namespace ahead::test

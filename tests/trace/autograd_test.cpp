@@ -1,18 +1,14 @@
-#include "support/like_eager.h"
+#include "support/trace_check.h"
 
 #include <gtest/gtest.h>
 
+namespace ahead {
 namespace {
 
 using at::Tensor;
 using Tensors = std::vector<at::Tensor>;
-using Kind = ahead::Slot::Kind;
+using Kind = Slot::Kind;
 using torch::autograd::AutogradContext;
-
-Tensor leaf(at::IntArrayRef sizes, uint64_t seed = 0) {
-  torch::manual_seed(seed);
-  return torch::randn(sizes).requires_grad_();
-}
 
 /// Scales, but its gradient is deliberately not that of scaling: only its own backward gives it.
 struct Odd : torch::autograd::Function<Odd> {
@@ -42,7 +38,7 @@ struct OnlyInBackward : torch::autograd::Function<OnlyInBackward> {
 TEST(Autograd, CustomFunctionOfArguments) {
   auto graph = expect_like_eager([] {
     return Scene{[](const Tensors& in) { return Tensors{Odd::apply(in[0], in[1]).exp()}; },
-                 {leaf({2, 3}), leaf({3}, 1)},
+                 {leaf({2, 3}), leaf({3})},
                  {},
                  {}};
   });
@@ -51,7 +47,7 @@ TEST(Autograd, CustomFunctionOfArguments) {
 
 TEST(Autograd, CustomFunctionOfACapturedParameter) {
   expect_like_eager([] {
-    Tensor w = leaf({3}, 1);
+    Tensor w = leaf({3});
     return Scene{
         [w](const Tensors& in) { return Tensors{Odd::apply(in[0], w)}; }, {leaf({2, 3})}, {w}, {}};
   });
@@ -59,7 +55,7 @@ TEST(Autograd, CustomFunctionOfACapturedParameter) {
 
 TEST(Autograd, CustomFunctionOfAParameterUsedOnlyInItsBackward) {
   expect_like_eager([] {
-    Tensor w = leaf({3}, 1);
+    Tensor w = leaf({3});
     return Scene{[w](const Tensors& in) { return Tensors{OnlyInBackward::apply(in[0], w)}; },
                  {leaf({2, 3})},
                  {w},
@@ -114,7 +110,7 @@ TEST(Autograd, GradInsideWithRespectToAnArgument) {
 
 TEST(Autograd, GradInsideWithRespectToACapturedParameter) {
   expect_like_eager([] {
-    Tensor w = leaf({3}, 1);
+    Tensor w = leaf({3});
     return Scene{[w](const Tensors& in) {
                    Tensor loss = (in[0] * w).sin().sum();
                    Tensor g = torch::autograd::grad({loss}, {w}, {}, true, true)[0];
@@ -128,7 +124,7 @@ TEST(Autograd, GradInsideWithRespectToACapturedParameter) {
 
 TEST(Autograd, BackwardInsideSetsGradOfCapturedParameters) {
   auto graph = expect_like_eager([] {
-    Tensor w = leaf({3}, 1);
+    Tensor w = leaf({3});
     return Scene{[w](const Tensors& in) {
                    Tensor loss = (in[0] * w).sin().sum();
                    loss.backward();
@@ -146,7 +142,7 @@ TEST(Autograd, BackwardInsideSetsGradOfCapturedParameters) {
 
 TEST(Autograd, BackwardInsideAccumulatesIntoAnExistingGrad) {
   expect_like_eager([] {
-    Tensor w = leaf({3}, 1);
+    Tensor w = leaf({3});
     w.mutable_grad() = torch::full({3}, 2.0);
     return Scene{[w](const Tensors& in) {
                    Tensor loss = (in[0] * w).sin().sum();
@@ -175,14 +171,14 @@ TEST(Autograd, BackwardInsideThatLeavesTheFunctionIsRefused) {
   Tensor p = leaf({3});
   Tensor x = as_non_leaf(p);
   try {
-    ahead::trace(
+    trace(
         [](const Tensors& in) {
           in[0].sum().backward();
           return Tensors{};
         },
         {x});
     FAIL();
-  } catch (const ahead::Unsupported& error) {
+  } catch (const Unsupported& error) {
     EXPECT_NE(std::string(error.what()).find("not a leaf"), std::string::npos) << error.what();
   }
   EXPECT_FALSE(p.grad().defined());
@@ -195,10 +191,10 @@ TEST(Autograd, HooksOnOutsideParametersStayOutside) {
     ++calls;
     return grad * 100;
   });
-  auto joint = ahead::trace_joint([w](const Tensors& in) { return Tensors{(in[0] * w).sum()}; },
-                                  {torch::ones({3})});
+  auto joint = trace_joint([w](const Tensors& in) { return Tensors{(in[0] * w).sum()}; },
+                           {torch::ones({3})});
   EXPECT_EQ(calls, 0);
-  auto results = ahead::interpret(joint, {torch::ones({3}), torch::ones({})});
+  auto results = interpret(joint, {torch::ones({3}), torch::ones({})});
   EXPECT_TRUE(results.back().equal(torch::ones({3})));
 }
 
@@ -220,7 +216,7 @@ TEST(Autograd, OutputsThatAreInputsAndDuplicates) {
                    Tensor y = in[0] * in[1];
                    return Tensors{in[0], y, y, in[1].view({-1}), Tensor()};
                  },
-                 {leaf({2, 2}), leaf({2, 2}, 1)},
+                 {leaf({2, 2}), leaf({2, 2})},
                  {},
                  {}};
   });
@@ -229,7 +225,7 @@ TEST(Autograd, OutputsThatAreInputsAndDuplicates) {
 TEST(Autograd, UnusedInputsHaveNoGradient) {
   auto graph = expect_like_eager([] {
     return Scene{
-        [](const Tensors& in) { return Tensors{in[0] * 2}; }, {leaf({2}), leaf({3}, 1)}, {}, {}};
+        [](const Tensors& in) { return Tensors{in[0] * 2}; }, {leaf({2}), leaf({3})}, {}, {}};
   });
   const int64_t position = graph.find_output({Kind::GradOf, 1});
   ASSERT_GE(position, 0);
@@ -238,12 +234,13 @@ TEST(Autograd, UnusedInputsHaveNoGradient) {
 
 TEST(Autograd, PhasesAndSequenceNumbers) {
   auto graph =
-      ahead::trace_joint([](const Tensors& in) { return Tensors{in[0].sin().exp()}; }, {leaf({2})});
-  EXPECT_EQ(graph.first()->phase, ahead::Phase::Forward);
-  EXPECT_EQ(graph.last()->phase, ahead::Phase::Backward);
+      trace_joint([](const Tensors& in) { return Tensors{in[0].sin().exp()}; }, {leaf({2})});
+  EXPECT_EQ(graph.first()->phase, Phase::Forward);
+  EXPECT_EQ(graph.last()->phase, Phase::Backward);
   EXPECT_EQ(graph.last()->sequence, graph.first()->sequence);
   ASSERT_NE(graph.last()->provenance, nullptr);
   EXPECT_EQ(*graph.last()->provenance, "SinBackward0");
 }
 
 }  // namespace
+}  // namespace ahead

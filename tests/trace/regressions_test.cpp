@@ -1,9 +1,10 @@
 #include <ATen/FunctionalTensorWrapper.h>
 #include <gtest/gtest.h>
 
-#include "support/like_eager.h"
+#include "support/trace_check.h"
 
 /// Programs that the fuzzer found to differ from eager mode, made small.
+namespace ahead {
 namespace {
 
 using at::Tensor;
@@ -32,19 +33,19 @@ TEST(TraceRegressions, GradientByLeafThatCapturedTensorWasMadeFrom) {
   const auto function = [=](const Tensors&) -> Tensors {
     return torch::autograd::grad({(x * x).sum()}, {leaf}, {}, /*retain_graph=*/true);
   };
-  const ahead::Graph graph = ahead::trace(function, {});
-  const Tensors results = ahead::interpret(graph, {});
+  const Graph graph = trace(function, {});
+  const Tensors results = interpret(graph, {});
   EXPECT_TRUE(at::equal(results[0], at::full({3}, 36.0)));
 }
 
 TEST(TraceRegressions, RefusesToWriteToTensorsThatOverlapThemselves) {
   const auto function = [](const Tensors& in) -> Tensors { return {in[0].tril_()}; };
-  EXPECT_THROW(ahead::trace(function, {at::zeros({1, 2}).expand({2, 2})}), ahead::Unsupported);
+  EXPECT_THROW(trace(function, {at::zeros({1, 2}).expand({2, 2})}), Unsupported);
   const auto windows = [](const Tensors& in) -> Tensors {
     in[0].unfold(0, 2, 1).mul_(2);
     return {};
   };
-  EXPECT_THROW(ahead::trace(windows, {at::zeros({4})}), ahead::Unsupported);
+  EXPECT_THROW(trace(windows, {at::zeros({4})}), Unsupported);
 }
 
 TEST(TraceRegressions, KernelsThatAskForRequiresGrad) {
@@ -79,7 +80,7 @@ TEST(TraceRegressions, TrianglesOfTruthValuesWithGapsAreTruthValues) {
   const auto function = [](const Tensors& in) -> Tensors {
     return {in[0].tril(), in[0].triu(), at::fill(in[0], -1.5)};
   };
-  const ahead::Graph graph = ahead::trace(function, {with_gaps({2, 2}, at::kBool)});
+  const Graph graph = trace(function, {with_gaps({2, 2}, at::kBool)});
   for (const auto& output : graph.outputs()) EXPECT_EQ(output.value->meta.dtype, at::kBool);
 }
 
@@ -88,9 +89,9 @@ TEST(TraceRegressions, BatchNormWhereSizesOfOneLeaveTheLayoutOpen) {
   const auto function = [](const Tensors& in) -> Tensors {
     return {at::batch_norm(in[0], {}, {}, {}, {}, true, 0.1, 1e-5, false)};
   };
-  const ahead::Graph graph = ahead::trace(function, {x});
+  const Graph graph = trace(function, {x});
   const auto recorded = meaningful(graph.outputs()[0].value->meta);
-  EXPECT_EQ(recorded, meaningful(ahead::TensorMeta::of(function({x})[0])));
+  EXPECT_EQ(recorded, meaningful(TensorMeta::of(function({x})[0])));
 }
 
 TEST(TraceRegressions, RandomNumbersForTensorsWithGaps) {
@@ -122,7 +123,7 @@ TEST(TraceRegressions, GradientOfClampThatEagerRefuses) {
   };
   const Tensors inputs = {at::zeros({}).requires_grad_(), at::zeros({1})};
   EXPECT_THROW(function(inputs)[0].sum().backward(), c10::Error);
-  EXPECT_THROW(ahead::trace_joint(function, inputs), c10::Error);
+  EXPECT_THROW(trace_joint(function, inputs), c10::Error);
 }
 
 TEST(TraceRegressions, AddressesMemoryOfWrittenTensors) {
@@ -149,7 +150,7 @@ TEST(TraceRegressions, AddressesMemoryOfWrittenTensors) {
 
 TEST(TraceRegressions, RefusesDifferentiableWritesBesideFragileViews) {
   const Tensor x = at::arange(4.0).view({2, 2}), w = at::ones({}).requires_grad_();
-  EXPECT_THROW(ahead::trace_joint(
+  EXPECT_THROW(trace_joint(
                    [&](const Tensors& in) -> Tensors {
                      Tensor view = in[0].t();
                      view.t_();
@@ -157,8 +158,8 @@ TEST(TraceRegressions, RefusesDifferentiableWritesBesideFragileViews) {
                      return {in[0] * 1};
                    },
                    {x, w}),
-               ahead::Unsupported);
-  EXPECT_THROW(ahead::trace_joint(
+               Unsupported);
+  EXPECT_THROW(trace_joint(
                    [&](const Tensors& in) -> Tensors {
                      const Tensor product = in[0] * in[1];
                      const Tensor part = product.narrow(1, 0, 1);
@@ -167,7 +168,7 @@ TEST(TraceRegressions, RefusesDifferentiableWritesBesideFragileViews) {
                      return {product, strided};
                    },
                    {x, w}),
-               ahead::Unsupported);
+               Unsupported);
 }
 
 TEST(TraceRegressions, WrittenTensorsKeepTheirGaps) {
@@ -187,8 +188,8 @@ TEST(TraceRegressions, RefusesToWriteBesideATensor) {
     in[0].as_strided({2}, {1}, 0).mul_(2);
     return {};
   };
-  EXPECT_THROW(ahead::trace(function, {at::arange(9.0).narrow(0, 3, 4)}), ahead::Unsupported);
-  EXPECT_THROW(ahead::trace(function, {with_gaps({4})}), ahead::Unsupported);
+  EXPECT_THROW(trace(function, {at::arange(9.0).narrow(0, 3, 4)}), Unsupported);
+  EXPECT_THROW(trace(function, {with_gaps({4})}), Unsupported);
 }
 
 TEST(TraceRegressions, DiagonalOfTensorThatDoesNotBeginAtItsStorage) {
@@ -198,8 +199,8 @@ TEST(TraceRegressions, DiagonalOfTensorThatDoesNotBeginAtItsStorage) {
   };
   const Tensor leaf = at::zeros({9}).requires_grad_();
   const Tensor x = (leaf * 1).narrow(0, 3, 4).view({2, 2});
-  const ahead::Graph graph = ahead::trace_joint(function, {x});
-  const Tensors results = ahead::interpret(graph, {x.detach(), at::ones({2, 2})});
+  const Graph graph = trace_joint(function, {x});
+  const Tensors results = interpret(graph, {x.detach(), at::ones({2, 2})});
   EXPECT_TRUE(at::equal(results[0], 3 * at::eye(2)));
   EXPECT_TRUE(at::equal(results[1], 1 - at::eye(2)));
 }
@@ -211,9 +212,9 @@ TEST(TraceRegressions, GradientByCapturedTensorAfterWritingToIt) {
     x.neg_();
     return torch::autograd::grad({(x * x).sum()}, {x}, {}, /*retain_graph=*/true);
   };
-  const ahead::Graph graph = ahead::trace(function, {});
+  const Graph graph = trace(function, {});
   EXPECT_EQ(x.grad_fn().get(), history);
-  EXPECT_TRUE(at::equal(ahead::interpret(graph, {})[1], -2 * start));
+  EXPECT_TRUE(at::equal(interpret(graph, {})[1], -2 * start));
 }
 
 TEST(TraceRegressions, OrderOfGradientsOfWrittenViews) {
@@ -235,7 +236,7 @@ TEST(TraceRegressions, RefusesResultThatSharesMemoryWithWrittenTensor) {
     in[0].add_(1);
     return {x};
   };
-  EXPECT_THROW(ahead::trace(function, {same}), ahead::Unsupported);
+  EXPECT_THROW(trace(function, {same}), Unsupported);
 }
 
 TEST(TraceRegressions, RefusesGradientsOfIntegerViews) {
@@ -243,7 +244,7 @@ TEST(TraceRegressions, RefusesGradientsOfIntegerViews) {
     at::argsort(in[0]).view({2}).eq_(in[0]);
     return {};
   };
-  EXPECT_THROW(ahead::trace_joint(function, {at::zeros({2}).requires_grad_()}), ahead::Unsupported);
+  EXPECT_THROW(trace_joint(function, {at::zeros({2}).requires_grad_()}), Unsupported);
 }
 
 TEST(TraceRegressions, RefusesToReadWhatIsBeingWritten) {
@@ -251,12 +252,12 @@ TEST(TraceRegressions, RefusesToReadWhatIsBeingWritten) {
     in[0].sub_(in[0].select(1, 2));
     return {};
   };
-  EXPECT_THROW(ahead::trace(reads_itself, {at::zeros({3, 3})}), ahead::Unsupported);
+  EXPECT_THROW(trace(reads_itself, {at::zeros({3, 3})}), Unsupported);
   const auto turned = [](const Tensors& in) -> Tensors {
     in[0].copy_(in[0].t());
     return {};
   };
-  EXPECT_THROW(ahead::trace(turned, {at::zeros({3, 3})}), ahead::Unsupported);
+  EXPECT_THROW(trace(turned, {at::zeros({3, 3})}), Unsupported);
 }
 
 TEST(TraceRegressions, WritesBesideWhatIsRead) {
@@ -318,7 +319,7 @@ TEST(TraceRegressions, NothingOfATraceIsLeftBehind) {
         at::functionalization::impl::from_functional_tensor(twice).storage().getWeakStorageImpl();
     return {twice.sin()};
   };
-  ahead::trace_joint(function, {at::ones({3}).requires_grad_()});
+  trace_joint(function, {at::ones({3}).requires_grad_()});
   EXPECT_EQ(memory.use_count(), 0U);
 }
 
@@ -329,9 +330,9 @@ TEST(TraceRegressions, GradientByArgumentThatIsCapturedToo) {
     return {torch::autograd::grad({y}, {x}, {}, /*retain_graph=*/true)[0],
             torch::autograd::grad({y}, {in[0]})[0]};
   };
-  const ahead::Graph graph = ahead::trace(function, {x});
+  const Graph graph = trace(function, {x});
   EXPECT_FALSE(x.grad().defined());
-  for (const Tensor& result : ahead::interpret(graph, {x}))
+  for (const Tensor& result : interpret(graph, {x}))
     EXPECT_TRUE(at::equal(result, at::full({3}, 4.0)));
 }
 
@@ -340,7 +341,7 @@ TEST(TraceRegressions, RefusesToReshapeWhatIsAddressed) {
     in[0].unsqueeze_(-1);
     return {in[0].as_strided({1}, {1})};
   };
-  EXPECT_THROW(ahead::trace(function, {at::zeros({2})}), ahead::Unsupported);
+  EXPECT_THROW(trace(function, {at::zeros({2})}), Unsupported);
 }
 
 TEST(TraceRegressions, RefusesToReadBehindTheEndOfWhatWasComputed) {
@@ -348,11 +349,11 @@ TEST(TraceRegressions, RefusesToReadBehindTheEndOfWhatWasComputed) {
     return {at::mse_loss(in[0], in[1]).as_strided({1}, {2}, 1)};
   };
   const Tensor x = at::randn({1, 2}), y = at::randn({1, 2});
-  EXPECT_THROW(ahead::trace(behind, {x, y}), ahead::Unsupported);
+  EXPECT_THROW(trace(behind, {x, y}), Unsupported);
   const auto inside = [](const Tensors& in) -> Tensors {
     return {in[0].mul(2).narrow(1, 0, 1).as_strided({1}, {1}, 1)};
   };
-  const Tensor read = ahead::interpret(ahead::trace(inside, {x}), {x})[0];
+  const Tensor read = interpret(trace(inside, {x}), {x})[0];
   EXPECT_TRUE(at::equal(read, inside({x})[0]));
 }
 
@@ -363,8 +364,7 @@ TEST(TraceRegressions, OperatorRegisteredWhereAnotherWas) {
     library.impl(name, torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, kernel));
     const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow(
         ("ahead_reuse::" + std::string(name)).c_str(), "");
-    return ahead::trace([&](const Tensors& in) { return Tensors{call(handle, in[0])}; },
-                        {at::zeros({2})})
+    return trace([&](const Tensors& in) { return Tensors{call(handle, in[0])}; }, {at::zeros({2})})
         .str();
   };
   const auto one = [](const Tensor& x) { return x.clone(); };
@@ -387,11 +387,12 @@ TEST(TraceRegressions, CapturedTensorThatGetsAGradientAndIsReturned) {
     captured.add_(in[0], 2);
     return {captured};
   };
-  const ahead::JointGraph graph =
-      ahead::trace_joint(function, Tensors{at::randn({2}).set_requires_grad(true)});
+  const JointGraph graph = trace_joint(function, Tensors{at::randn({2}).set_requires_grad(true)});
   size_t tangents = 0;
-  for (const ahead::Graph::Input& input : graph.inputs()) {
-    tangents += input.slot.kind == ahead::Slot::Kind::Tangent ? 1 : 0;
+  for (const Graph::Input& input : graph.inputs()) {
+    tangents += input.slot.kind == Slot::Kind::Tangent ? 1 : 0;
   }
   EXPECT_EQ(tangents, 2u) << "one of what was written, one of what was returned";
 }
+
+}  // namespace ahead
