@@ -174,6 +174,21 @@ Outcome like_eager(const Body& body) {
   return outcome;
 }
 
+/// One step of training as users write it: no gradients, the loss, its gradients, the step. Returns
+/// the loss.
+template <class LossOf>
+at::Tensor train_step(torch::optim::Optimizer& optimizer, const LossOf& loss_of) {
+  optimizer.zero_grad();
+  const at::Tensor loss = loss_of();
+  loss.backward();
+  optimizer.step();
+  return loss;
+}
+/// The same for a loss that is known already.
+inline at::Tensor train_step(torch::optim::Optimizer& optimizer, const at::Tensor& loss) {
+  return train_step(optimizer, [&] { return loss; });
+}
+
 /// Expects calls 1, 2, 4, 8, … to be observed and all others to run from graphs.
 void expect_doubling(const Outcome& outcome);
 /// Expects at least a third of the calls to run from graphs, and none eagerly.
