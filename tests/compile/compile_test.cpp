@@ -288,5 +288,14 @@ TEST(Compile, ASeedIsAsInEagerThoughFullgraphThrows) {
   EXPECT_TRUE(at::equal(at::rand({3}), drawn));
 }
 
+TEST(Compile, CapturedTensorThatIsOnlyReturned) {
+  const at::Tensor captured = at::randn({2});
+  expect_compiled_like_eager(
+      [captured](const Tensors& in) -> Tensors {
+        return {in[0] * 2, captured};
+      },
+      {leaf({3})}, {.write_to_outputs = false});
+}
+
 }  // namespace
 }  // namespace ahead

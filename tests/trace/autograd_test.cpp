@@ -242,5 +242,118 @@ TEST(Autograd, PhasesAndSequenceNumbers) {
   EXPECT_EQ(*graph.last()->provenance, "SinBackward0");
 }
 
+TEST(Autograd, GradientByCapturedTensorThatIsNoLeaf) {
+  expect_like_eager([] {
+    const Tensor x = leaf({3}) * 1;
+    const auto function = [x](const Tensors&) -> Tensors {
+      const Tensor y = (x * x * x).sum();
+      return torch::autograd::grad({y}, {x}, {}, /*retain_graph=*/true, /*create_graph=*/true);
+    };
+    return Scene{function, {}, {x}, {}};
+  });
+}
+
+TEST(Autograd, GradientByLeafThatCapturedTensorWasMadeFrom) {
+  const Tensor leaf = at::full({3}, 2.0).requires_grad_();
+  const Tensor x = leaf * 3;
+  const auto function = [=](const Tensors&) -> Tensors {
+    return torch::autograd::grad({(x * x).sum()}, {leaf}, {}, /*retain_graph=*/true);
+  };
+  const Graph graph = trace(function, {});
+  const Tensors results = interpret(graph, {});
+  EXPECT_TRUE(at::equal(results[0], at::full({3}, 36.0)));
+}
+
+TEST(Autograd, GradientByCapturedTensorAfterWritingToIt) {
+  const Tensor x = leaf({3}) * 1, start = x.detach().clone();
+  const auto* history = x.grad_fn().get();
+  const auto function = [x](const Tensors&) -> Tensors {
+    x.neg_();
+    return torch::autograd::grad({(x * x).sum()}, {x}, {}, /*retain_graph=*/true);
+  };
+  const Graph graph = trace(function, {});
+  EXPECT_EQ(x.grad_fn().get(), history);
+  EXPECT_TRUE(at::equal(interpret(graph, {})[1], -2 * start));
+}
+
+TEST(Autograd, GradientByArgumentThatIsCapturedToo) {
+  const Tensor x = at::full({3}, 2.0).requires_grad_();
+  const auto function = [x](const Tensors& in) -> Tensors {
+    const Tensor y = (in[0] * in[0]).sum();
+    return {torch::autograd::grad({y}, {x}, {}, /*retain_graph=*/true)[0],
+            torch::autograd::grad({y}, {in[0]})[0]};
+  };
+  const Graph graph = trace(function, {x});
+  EXPECT_FALSE(x.grad().defined());
+  for (const Tensor& result : interpret(graph, {x}))
+    EXPECT_TRUE(at::equal(result, at::full({3}, 4.0)));
+}
+
+TEST(Autograd, CapturedTensorThatGetsAGradientAndIsReturned) {
+  const Tensor captured = at::randn({2});
+  const auto function = [&](const Tensors& in) -> Tensors {
+    captured.add_(in[0], 2);
+    return {captured};
+  };
+  const JointGraph graph = trace_joint(function, Tensors{at::randn({2}).set_requires_grad(true)});
+  size_t tangents = 0;
+  for (const Graph::Input& input : graph.inputs()) {
+    tangents += input.slot.kind == Slot::Kind::Tangent ? 1 : 0;
+  }
+  EXPECT_EQ(tangents, 2u) << "one of what was written, one of what was returned";
+}
+
+TEST(Autograd, GradientsOfExtremaHaveTheSignsAndLayoutOfEager) {
+  expect_like_eager([] {
+    const Tensor x = at::randn({4, 3}, at::make_generator<at::CPUGeneratorImpl>(1)).t();
+    const auto function = [](const Tensors& in) -> Tensors {
+      return {-at::max(in[0]), at::min(in[0]), -at::median(in[0])};
+    };
+    return Scene{function, {x.detach().requires_grad_()}, {}, {}};
+  });
+}
+
+TEST(Autograd, GradientOfClampThatEagerRefuses) {
+  const auto function = [](const Tensors& in) -> Tensors {
+    return {at::clamp(in[0], in[1], in[0])};
+  };
+  const Tensors inputs = {at::zeros({}).requires_grad_(), at::zeros({1})};
+  EXPECT_THROW(function(inputs)[0].sum().backward(), c10::Error);
+  EXPECT_THROW(trace_joint(function, inputs), c10::Error);
+}
+
+TEST(Autograd, RefusesGradientsOfIntegerViews) {
+  const auto function = [](const Tensors& in) -> Tensors {
+    at::argsort(in[0]).view({2}).eq_(in[0]);
+    return {};
+  };
+  EXPECT_THROW(trace_joint(function, {at::zeros({2}).requires_grad_()}), Unsupported);
+}
+
+TEST(Autograd, OrderOfGradientsOfWrittenViews) {
+  expect_like_eager([] {
+    const Tensor leaf = at::zeros({8, 8}).requires_grad_();
+    const auto function = [](const Tensors& in) -> Tensors {
+      const Tensor joined = at::cat({in[0], in[0]}, 0);
+      in[0].tril_();
+      return {joined};
+    };
+    return Scene{function, {(leaf * 1).narrow(0, 0, 8)}, {}, {leaf}};
+  });
+}
+
+TEST(Autograd, GradientsThroughViewsOfTensorsWrittenLater) {
+  expect_like_eager([] {
+    const auto function = [](const Tensors& in) -> Tensors {
+      const Tensor a = at::hardsigmoid(in[0]), b = in[0] * 2;
+      const Tensor turned = a.transpose(0, 1), larger = b.expand({5, 7, 3, 4});
+      a.fill_(0);
+      b.mul_(in[0]);
+      return {turned * 1, larger * 1};
+    };
+    return Scene{function, {at::ones({3, 4}).requires_grad_()}, {}, {}};
+  });
+}
+
 }  // namespace
 }  // namespace ahead

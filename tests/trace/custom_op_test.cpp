@@ -233,5 +233,29 @@ TEST(CustomOp, RefusesDifferentViewsOfWhatItWrites) {
   refuse([](const Tensor& x) { return Tensors{x.unsqueeze(0)}; });
 }
 
+TEST(CustomOp, OperatorRegisteredWhereAnotherWas) {
+  const auto recorded = [](const char* schema, const char* name, auto kernel, auto call) {
+    torch::Library library(torch::Library::DEF, "ahead_reuse", std::nullopt, __FILE__, __LINE__);
+    library.def(schema);
+    library.impl(name, torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, kernel));
+    const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow(
+        ("ahead_reuse::" + std::string(name)).c_str(), "");
+    return trace([&](const Tensors& in) { return Tensors{call(handle, in[0])}; }, {at::zeros({2})})
+        .str();
+  };
+  const auto one = [](const Tensor& x) { return x.clone(); };
+  const auto two = [](const Tensor& x, const Tensor& y) { return at::cat({x, y}); };
+  const std::string first =
+      recorded("one(Tensor x) -> Tensor", "one", one, [](const auto& handle, const Tensor& x) {
+        return handle.template typed<Tensor(const Tensor&)>().call(x);
+      });
+  const std::string second = recorded(
+      "two(Tensor x, Tensor y) -> Tensor", "two", two, [](const auto& handle, const Tensor& x) {
+        return handle.template typed<Tensor(const Tensor&, const Tensor&)>().call(x, x);
+      });
+  EXPECT_NE(first.find("ahead_reuse.one"), std::string::npos) << first;
+  EXPECT_NE(second.find("ahead_reuse.two"), std::string::npos) << second;
+}
+
 }  // namespace
 }  // namespace ahead

@@ -236,5 +236,123 @@ TEST(Mutation, ConcatenatedSlices) {
   });
 }
 
+TEST(Mutation, KernelsThatAskForRequiresGrad) {
+  expect_like_eager([] {
+    const Tensor leaf = at::arange(4.0).view({2, 2}).t().clone().requires_grad_();
+    const auto function = [](const Tensors& in) -> Tensors {
+      in[0].fill_diagonal_(3);
+      return {};
+    };
+    return Scene{function, {as_non_leaf(leaf)}, {}, {leaf}};
+  });
+}
+
+TEST(Mutation, DiagonalOfTensorThatDoesNotBeginAtItsStorage) {
+  const auto function = [](const Tensors& in) -> Tensors {
+    in[0].fill_diagonal_(3);
+    return {};
+  };
+  const Tensor leaf = at::zeros({9}).requires_grad_();
+  const Tensor x = (leaf * 1).narrow(0, 3, 4).view({2, 2});
+  const Graph graph = trace_joint(function, {x});
+  const Tensors results = interpret(graph, {x.detach(), at::ones({2, 2})});
+  EXPECT_TRUE(at::equal(results[0], 3 * at::eye(2)));
+  EXPECT_TRUE(at::equal(results[1], 1 - at::eye(2)));
+}
+
+TEST(Mutation, WritesBesideWhatIsRead) {
+  expect_like_eager([] {
+    const auto function = [](const Tensors& in) -> Tensors {
+      in[0].select(1, 0).sub_(in[0].select(1, 2));
+      in[0].slice(0, 0, 2).mul_(in[0].slice(0, 2, 4));
+      in[0].slice(1, 0, 3, 2).add_(in[0].slice(1, 1, 4, 2));
+      in[0].view({16}).mul_(in[0].view({16}));
+      return {};
+    };
+    return Scene{function, {at::arange(16.0).view({4, 4})}, {}, {}};
+  });
+}
+
+TEST(Mutation, WritesThroughExpandThatMakesNothingLarger) {
+  expect_like_eager([] {
+    const auto function = [](const Tensors& in) -> Tensors {
+      in[0].expand({1, -1, 3}).tanh_();
+      const Tensor sum = in[0].sum().expand({});
+      sum.fill_(2).tanh_();
+      return {sum};
+    };
+    return Scene{function, {at::full({2, 3}, 1e10)}, {}, {}};
+  });
+}
+
+TEST(Mutation, WritesToPartsOfExpandedTensors) {
+  expect_like_eager([] {
+    const auto function = [](const Tensors& in) -> Tensors {
+      const Tensor expanded = in[0].expand({3, 2});
+      expanded.select(0, 1).mul_(in[1]);
+      return {expanded * 2, in[0] + 1};
+    };
+    const Tensor leaf = at::full({1, 2}, 3.0).requires_grad_();
+    const Tensor factor = at::full({2}, 5.0).requires_grad_();
+    return Scene{function, {as_non_leaf(leaf), factor}, {}, {leaf, factor}};
+  });
+}
+
+TEST(Mutation, RefusesToWriteToTensorsThatOverlapThemselves) {
+  const auto function = [](const Tensors& in) -> Tensors { return {in[0].tril_()}; };
+  EXPECT_THROW(trace(function, {at::zeros({1, 2}).expand({2, 2})}), Unsupported);
+  const auto windows = [](const Tensors& in) -> Tensors {
+    in[0].unfold(0, 2, 1).mul_(2);
+    return {};
+  };
+  EXPECT_THROW(trace(windows, {at::zeros({4})}), Unsupported);
+}
+
+TEST(Mutation, RefusesDifferentiableWritesBesideFragileViews) {
+  const Tensor x = at::arange(4.0).view({2, 2}), w = at::ones({}).requires_grad_();
+  EXPECT_THROW(trace_joint(
+                   [&](const Tensors& in) -> Tensors {
+                     Tensor view = in[0].t();
+                     view.t_();
+                     view.select(0, 1).mul_(in[1]);
+                     return {in[0] * 1};
+                   },
+                   {x, w}),
+               Unsupported);
+  EXPECT_THROW(trace_joint(
+                   [&](const Tensors& in) -> Tensors {
+                     const Tensor product = in[0] * in[1];
+                     const Tensor part = product.narrow(1, 0, 1);
+                     const Tensor strided = part.as_strided({3}, {1});
+                     part.mul_(2);
+                     return {product, strided};
+                   },
+                   {x, w}),
+               Unsupported);
+}
+
+TEST(Mutation, RefusesResultThatSharesMemoryWithWrittenTensor) {
+  const Tensor x = at::zeros({2});
+  const Tensor same = x.narrow(0, 0, 1);
+  const auto function = [x](const Tensors& in) -> Tensors {
+    in[0].add_(1);
+    return {x};
+  };
+  EXPECT_THROW(trace(function, {same}), Unsupported);
+}
+
+TEST(Mutation, RefusesToReadWhatIsBeingWritten) {
+  const auto reads_itself = [](const Tensors& in) -> Tensors {
+    in[0].sub_(in[0].select(1, 2));
+    return {};
+  };
+  EXPECT_THROW(trace(reads_itself, {at::zeros({3, 3})}), Unsupported);
+  const auto turned = [](const Tensors& in) -> Tensors {
+    in[0].copy_(in[0].t());
+    return {};
+  };
+  EXPECT_THROW(trace(turned, {at::zeros({3, 3})}), Unsupported);
+}
+
 }  // namespace
 }  // namespace ahead
