@@ -2,8 +2,9 @@
 """Counts what docs/conformance.md, docs/conformance_aot.csv and docs/conformance_ca.csv claim and checks
 that it is true.
 
-docs/conformance.md has a row for each feature: one that is done must name a test `Suite.Name` that
-some file below tests/ defines, and code that begins with an existing path.
+docs/conformance.md has a row for each feature: one that is done must name a test, which is a `Suite.Name`
+that some file below tests/ defines or a file tests/graphs/<pass>/<case>.txt, and code that begins with an
+existing path.
 
 The csv files have a row for each of upstream's tests of AOTAutograd and of Compiled Autograd, under its
 section, file and mark there (B behaviour, BR behaviour and number of captures, E error, G graph, BG
@@ -38,13 +39,15 @@ def rows(text):
 
 
 def defined_tests(folder):
-    """All `Suite.Name` that the C++ files below the folder define."""
+    """All `Suite.Name` that the C++ files below the folder define, and the paths of the tests of passes."""
     pattern = re.compile(r"\bTEST(?:_F|_P)?\(\s*(\w+)\s*,\s*(\w+)\s*\)")
-    return {
+    in_code = {
         f"{suite}.{name}"
         for path in folder.rglob("*.cpp")
         for suite, name in pattern.findall(path.read_text(encoding="utf-8"))
     }
+    in_text = {path.relative_to(folder.parent).as_posix() for path in folder.glob("graphs/*/*.txt")}
+    return in_code | in_text
 
 
 def problems(all_rows, tests, root):

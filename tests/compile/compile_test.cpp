@@ -10,10 +10,6 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-at::Tensor leaf(at::IntArrayRef sizes) {
-  return at::randn(sizes).set_requires_grad(true);
-}
-
 TEST(Compile, FunctionWithGradient) {
   expect_compiled_like_eager(
       [](const Tensors& in) -> Tensors { return {torch::tanh(in[0].matmul(in[1]) + in[2]).sum()}; },
@@ -290,6 +286,15 @@ TEST(Compile, ASeedIsAsInEagerThoughFullgraphThrows) {
   torch::manual_seed(3);
   f(x);
   EXPECT_TRUE(at::equal(at::rand({3}), drawn));
+}
+
+TEST(Compile, CapturedTensorThatIsOnlyReturned) {
+  const at::Tensor captured = at::randn({2});
+  expect_compiled_like_eager(
+      [captured](const Tensors& in) -> Tensors {
+        return {in[0] * 2, captured};
+      },
+      {leaf({3})}, {.write_to_outputs = false});
 }
 
 }  // namespace

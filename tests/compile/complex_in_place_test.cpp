@@ -2,7 +2,7 @@
 #include <torch/torch.h>
 
 #include "ahead/ahead.h"
-#include "support/like_eager.h"
+#include "support/eager.h"
 
 /// Eager's kernels round complex products and quotients of single precision otherwise in place,
 /// where the compiler could not know that operands do not overlap.

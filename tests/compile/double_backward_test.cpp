@@ -2,28 +2,13 @@
 #include <torch/torch.h>
 
 #include "ahead/ahead.h"
-#include "support/engine_check.h"
-#include "support/hits.h"
-#include "support/like_eager.h"
+#include "compile/derivatives.h"
 
 namespace ahead {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
-using test::leaf;
 using torch::autograd::grad;
-
-/// The derivatives of the sum of a function, one order after the other.
-template <class F>
-Tensors derivatives(F&& f, const at::Tensor& x, int order) {
-  Tensors all{f(x).sum()};
-  for (int i = 0; i < order; ++i) {
-    const Tensors next = grad({all.back().sum()}, {x}, {}, /*retain_graph=*/true,
-                              /*create_graph=*/true);
-    all.push_back(next[0]);
-  }
-  return all;
-}
 
 TEST(DoubleBackward, AnyOrder) {
   const auto f = [](const at::Tensor& x) { return (x.sin() * x.exp()).tanh() * x; };

@@ -3,7 +3,7 @@
 #include <torch/torch.h>
 
 #include "ahead/ahead.h"
-#include "support/like_eager.h"
+#include "support/eager.h"
 
 /// Tangents of LibTorch's forward mode: calls that bring some run eagerly.
 namespace ahead {

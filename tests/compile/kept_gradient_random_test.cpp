@@ -5,7 +5,7 @@
 #include <random>
 
 #include "ahead/ahead.h"
-#include "support/like_eager.h"
+#include "support/eager.h"
 
 /// Derivatives up to the third of random programs full of custom functions, hooks and writes.
 namespace ahead {

@@ -2,22 +2,15 @@
 #include <torch/torch.h>
 
 #include "ahead/ahead.h"
+#include "support/eager.h"
 #include "support/hits.h"
 
 namespace ahead {
 namespace {
 
-constexpr const char* complaint = "modified by an inplace operation";
+using Tensors = std::vector<at::Tensor>;
 
-/// What the backward of `result` complains of; empty: nothing.
-std::string error_of_backward(const at::Tensor& result) {
-  try {
-    result.sum().backward();
-  } catch (const c10::Error& error) {
-    return error.msg();
-  }
-  return "";
-}
+constexpr const char* complaint = "modified by an inplace operation";
 
 /// Reads a tensor in its backward that LibTorch does not know to be saved.
 struct Reading : torch::autograd::Function<Reading> {
@@ -55,7 +48,7 @@ void expect_notices_write(Function function, const at::Tensor& scale) {
       const at::Tensor x = torch::ones({4}).requires_grad_();
       const auto [y, result] = compiled(x, scale);
       result.mul_(3);
-      EXPECT_NE(error_of_backward(y).find(complaint), std::string::npos) << call;
+      EXPECT_NE(error_of([&] { y.sum().backward(); }).find(complaint), std::string::npos) << call;
     }
     expect_hits(compiled);
   }
@@ -140,6 +133,27 @@ TEST(LateReads, ViewsOfOverwrittenArgumentsInTheMiddleOfTheirMemory) {
   for (int call = 0; call < 5; ++call)
     EXPECT_TRUE(at::equal(gradient(hooks), gradient(hooked))) << call;
   expect_hits(hooks);
+}
+
+TEST(LateReads, HookThatReadsAnArgumentWrittenToBeforeTheBackward) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    const at::Tensor y = in[0] * 1;
+    y.register_hook(
+        [x = in[1].detach()](const at::Tensor& gradient) { return gradient + x.sum(); });
+    return {y};
+  };
+  auto compiled = compile(aot::FlatFunction(f), {.confirm = 0});
+  for (int call = 0; call < 5; ++call) {
+    const at::Tensor x = leaf({3}), read = at::randn({2});
+    const at::Tensor y = compiled(Tensors{x, read})[0];
+    for (int backward = 0; backward < 2; ++backward) {
+      const at::Tensor gradient =
+          torch::autograd::grad({y.sum()}, {x}, {}, /*retain_graph=*/true)[0];
+      EXPECT_TRUE(at::equal(gradient, at::ones({3}) + read.sum()));
+      read.mul_(2);
+    }
+  }
+  expect_hits(compiled);
 }
 
 }  // namespace

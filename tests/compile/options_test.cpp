@@ -3,6 +3,7 @@
 
 #include "ahead/ahead.h"
 #include "models/memory.h"
+#include "support/eager.h"
 #include "support/hits.h"
 
 namespace ahead {
@@ -10,10 +11,6 @@ namespace {
 
 using at::Tensor;
 using Tensors = std::vector<Tensor>;
-
-Tensor leaf(at::IntArrayRef sizes) {
-  return at::randn(sizes).set_requires_grad(true);
-}
 
 /// The last program of that name.
 template <class C>
@@ -23,16 +20,6 @@ std::string program(const C& compiled, const std::string& name) {
     if (known.name == name) text = known.str();
   }
   return text;
-}
-
-template <class F>
-std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const c10::Error& error) {
-    return error.msg();
-  }
-  return "";
 }
 
 // keep_input_mutations
@@ -228,7 +215,7 @@ TEST(DebugAsserts, NoticeWrongOutputs) {
   };
   for (const Row& row : rows) {
     auto compiled = aot::function(two_results, asserting(spoiling(row.spoil)));
-    const std::string message = message_of([&] { compiled(Tensors{at::randn({2, 3})}); });
+    const std::string message = error_of([&] { compiled(Tensors{at::randn({2, 3})}); });
     EXPECT_NE(message.find(row.message), std::string::npos) << message;
   }
 }
@@ -240,7 +227,7 @@ TEST(DebugAsserts, NoticeWrongGradients) {
       aot::function(two_results, asserting(spoiling([](const Tensors&, Tensors&) {}), wrong));
   const Tensor x = leaf({3});
   const Tensor y = compiled(Tensors{x})[0];
-  const std::string message = message_of([&] { y.sum().backward(); });
+  const std::string message = error_of([&] { y.sum().backward(); });
   EXPECT_NE(message.find("GradOf 0: the backend returned something wrong: it is f64[3]"),
             std::string::npos)
       << message;
@@ -255,7 +242,7 @@ TEST(DebugAsserts, NoticeThatSavedTensorsChange) {
   const Tensor x = leaf({3});
   const Tensor y = compiled(Tensors{x})[0];
   kept.back().detach().add_(1);
-  const std::string message = message_of([&] { y.sum().backward(); });
+  const std::string message = error_of([&] { y.sum().backward(); });
   EXPECT_NE(message.find("saved for its backward, has other contents now"), std::string::npos)
       << message;
 }
@@ -402,9 +389,7 @@ TEST(Config, MessagesNameParameters) {
   aot::Config config = asserting(wrong);
   config.num_params_buffers = 1;
   auto compiled = aot::function([](const Tensors& in) { return Tensors{in[0] + in[1]}; }, config);
-  const std::string message = message_of([&] {
-    compiled(Tensors{at::randn({3}), at::randn({3})});
-  });
+  const std::string message = error_of([&] { compiled(Tensors{at::randn({3}), at::randn({3})}); });
   EXPECT_NE(message.find("shares memory with parameter/buffer 0"), std::string::npos) << message;
 }
 

@@ -4,16 +4,14 @@
 #include <limits>
 
 #include "ahead/ahead.h"
-#include "support/engine_check.h"
+#include "support/eager.h"
 #include "support/hits.h"
-#include "support/like_eager.h"
 
 /// Eager's gradient of prod looks for zeros and has another formula where it finds some.
 namespace ahead {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
-using test::leaf;
 using torch::autograd::grad;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();

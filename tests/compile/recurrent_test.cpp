@@ -2,9 +2,8 @@
 #include <torch/torch.h>
 
 #include "ahead/ahead.h"
-#include "support/engine_check.h"
+#include "support/eager.h"
 #include "support/hits.h"
-#include "support/like_eager.h"
 
 /// The recurrent kernels of the CPU keep a workspace for their gradient only in grad mode, so that
 /// none can be run again in the backward.
@@ -12,7 +11,6 @@ namespace ahead {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
-using test::leaf;
 
 template <class F>
 Tensors train(F&& f, torch::nn::Module& net) {

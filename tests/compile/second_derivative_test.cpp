@@ -3,18 +3,14 @@
 
 #include "ahead/ahead.h"
 #include "support/compiled_check.h"
+#include "support/eager.h"
 #include "support/hits.h"
-#include "support/like_eager.h"
 
 /// Programs whose second derivatives were wrong once, found by the fuzzer and made small.
 namespace ahead {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
-
-at::Tensor leaf(at::IntArrayRef sizes) {
-  return at::randn(sizes).set_requires_grad(true);
-}
 
 /// Differentiates the gradient of a compiled function by its one input.
 void differentiate_twice(const aot::FlatFunction& function, const at::Tensor& input) {
@@ -39,9 +35,7 @@ void expect_two_gradients_like_eager(const aot::FlatFunction& function) {
     const at::Tensor input = leaf({3});
     const Tensors expected = two_gradients(function, input);
     const Tensors actual = two_gradients([&](const Tensors& in) { return compiled(in); }, input);
-    ASSERT_EQ(expected.size(), actual.size());
-    for (size_t i = 0; i < expected.size(); ++i)
-      EXPECT_EQ(tensor_difference(expected[i], actual[i]), "") << i;
+    expect_same(expected, actual);
   }
   expect_hits(compiled);
 }

@@ -3,14 +3,12 @@
 
 #include "ahead/ahead.h"
 #include "support/compiled_check.h"
-#include "support/engine_check.h"
 #include "support/hits.h"
 
 /// Functions that change the shape of tensors in place: t_, transpose_, squeeze_, unsqueeze_.
 namespace ahead {
 namespace {
 
-using test::leaf;
 using Tensors = std::vector<at::Tensor>;
 
 TEST(ShapeChanges, WhatIsSavedAfterAViewChangedItsShape) {
@@ -225,6 +223,79 @@ TEST(ShapeChanges, SumOfAProductAndWhatDoesNotFitItThrows) {
                           }),
                           {.fullgraph = true, .confirm = 0});
   EXPECT_THROW(compiled(Tensors{at::randn({2, 2}), at::randn({1, 2, 2})}), c10::Error);
+}
+
+TEST(ShapeChanges, AfterAWriteBehindAnOffset) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    in[0].relu_();
+    in[0].squeeze_(0);
+    return {};
+  };
+  expect_compiled_like_eager(f, [] { return CallInputs{{at::randn({4}).narrow(0, 2, 1)}, {}}; });
+}
+
+TEST(ShapeChanges, BesideAsStrided) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor y = in[0].as_strided({2}, {1});
+        in[0].t_();
+        return {y * 2, in[0].as_strided({2}, {1}) * 3};
+      },
+      {at::randn({2, 2})});
+  auto compiled = compile(aot::FlatFunction([](const Tensors& in) -> Tensors {
+                            in[0].relu_();
+                            in[0].t_();
+                            return {in[0].as_strided({2}, {1}) * 2};
+                          }),
+                          {.fullgraph = true, .confirm = 0});
+  EXPECT_THROW(compiled(Tensors{at::randn({2, 2})}), Unsupported);
+}
+
+TEST(ShapeChanges, CapturedTensorThatChangesItsShapeInEveryCallAndIsSaved) {
+  const auto f = [](const at::Tensor& captured) {
+    return [captured](const Tensors& in) -> Tensors {
+      captured.squeeze_();
+      return {in[0] * captured.remainder(3).to(at::kFloat)};
+    };
+  };
+  const at::Tensor numbers = at::arange(4).view({4, 1});
+  for (const Partitioner partitioner : {Partitioner::Default, Partitioner::MinCut}) {
+    const at::Tensor x = leaf({4}), captured = numbers.clone(), twin = numbers.clone();
+    auto eager = f(twin);
+    auto compiled = compile(aot::FlatFunction(f(captured)),
+                            {.fullgraph = true, .partitioner = partitioner, .confirm = 0});
+    Tensors expected, actual;
+    for (int call = 0; call < 4; ++call) {
+      expected.push_back(eager({x})[0]);
+      actual.push_back(compiled(Tensors{x})[0]);
+    }
+    EXPECT_EQ(captured._version(), twin._version());
+    expect_hits(compiled, 2);
+    for (int call = 0; call < 4; ++call) {
+      const at::Tensor gradient = torch::autograd::grad({actual[call].sum()}, {x})[0];
+      EXPECT_TRUE(at::equal(gradient, torch::autograd::grad({expected[call].sum()}, {x})[0]));
+    }
+  }
+}
+
+TEST(ShapeChanges, ExpandedArgumentThatChangesItsShapeAndIsSavedRunsEagerly) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    in[0].squeeze_();
+    return {in[0] * in[1]};
+  };
+  const auto make_inputs = [] {
+    const at::Tensor x = leaf({2});
+    return CallInputs{{at::randn({1, 1, 1}).expand({2, 1, 1}), x}, {x}};
+  };
+  auto compiled = compile(aot::FlatFunction(f), {.confirm = 0});
+  for (int call = 0; call < 3; ++call) {
+    const CallInputs inputs = make_inputs();
+    const at::Tensor twin = inputs.passed[0].clone();
+    EXPECT_TRUE(at::equal(compiled(inputs.passed)[0], twin.squeeze() * inputs.passed[1]));
+  }
+  expect_runs_eagerly(compiled);
+  auto whole = compile(aot::FlatFunction(f), {.fullgraph = true, .confirm = 0});
+  EXPECT_THROW(whole(make_inputs().passed), Unsupported);
 }
 
 }  // namespace

@@ -2,18 +2,11 @@
 #include <torch/torch.h>
 
 #include "ahead/ahead.h"
+#include "support/eager.h"
 #include "support/hits.h"
 
 namespace ahead {
 namespace {
-
-at::Tensor default_generator_state() {
-  return at::detail::getDefaultCPUGenerator().get_state();
-}
-
-at::Tensor leaf(at::IntArrayRef sizes) {
-  return at::randn(sizes).set_requires_grad(true);
-}
 
 TEST(Staleness, CapturedTensorReplaced) {
   at::Tensor w = leaf({3});
@@ -149,11 +142,11 @@ TEST(Staleness, CachesAreFilledInTheFirstCall) {
       const at::Tensor x = at::randn({4}).set_requires_grad(requires_grad);
       torch::manual_seed(call);
       const at::Tensor wanted = (*expected)(x);
-      const at::Tensor state = default_generator_state();
+      const at::Tensor state = random_state();
       torch::manual_seed(call);
       const at::Tensor got = compiled(x);
       EXPECT_TRUE(at::equal(got, wanted)) << "call " << call;
-      EXPECT_TRUE(at::equal(state, default_generator_state()));
+      EXPECT_TRUE(at::equal(state, random_state()));
       if (!requires_grad) continue;
       EXPECT_TRUE(at::equal(torch::autograd::grad({got.sum()}, {x})[0],
                             torch::autograd::grad({wanted.sum()}, {x})[0]));

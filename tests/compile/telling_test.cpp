@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "ahead/ahead.h"
+#include "support/eager.h"
 #include "support/hits.h"
 
 /// What a compiled function tells of itself.
@@ -17,10 +18,6 @@ namespace ahead {
 namespace {
 
 using at::Tensor;
-
-Tensor leaf(at::IntArrayRef sizes) {
-  return at::randn(sizes).set_requires_grad(true);
-}
 
 TEST(Prologue, IsARangeForProfilers) {
   auto compiled = compiled_by_call([](const Tensor& x) { return x.sin(); }, {}, at::ones({3}));

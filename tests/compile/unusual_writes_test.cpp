@@ -2,8 +2,8 @@
 #include <torch/torch.h>
 
 #include "ahead/ahead.h"
+#include "support/eager.h"
 #include "support/hits.h"
-#include "support/like_eager.h"
 
 /// Writes that no graph can repeat: the function runs eagerly, and a trace says why not.
 namespace ahead {

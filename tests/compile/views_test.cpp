@@ -20,10 +20,6 @@ std::function<CallInputs()> view_of_computed(std::function<at::Tensor(const at::
   };
 }
 
-at::Tensor leaf(at::IntArrayRef sizes) {
-  return at::randn(sizes).set_requires_grad(true);
-}
-
 TEST(CompileViews, SignsOfZerosBehindAWriteToAViewAreEagers) {
   const auto part = [](const at::Tensor& whole) { return whole.narrow(0, 1, 4); };
   const auto times_zero = [](const Tensors& in) -> Tensors {
@@ -252,6 +248,180 @@ TEST(CompileViews, GradientOfZerosMeetsOneThatDoesNotComeIn) {
     return {at::softplus(parts[0]), at::normal(parts[1], in[0].square())};
   };
   expect_compiled_like_eager(f, {leaf({2, 2})});
+}
+
+TEST(CompileViews, ViewsOfATensorThatWasWrittenTo) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor y = (in[0] * 2).tanh_();
+        return {y.view(-1), y.select(0, 1)};
+      },
+      {leaf({2, 3})});
+}
+
+TEST(CompileViews, ViewOfATensorThatWasWrittenToHasTheGradientOfItsPlace) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    const at::Tensor y = at::batch_norm(in[0], in[1], in[2], {}, {}, true, 0.1, 1e-5, false);
+    const at::Tensor view = y.view({1, 5, 1});
+    y.index_put_({at::zeros({1}, at::kLong)}, in[3], /*accumulate=*/true);
+    return {view};
+  };
+  expect_compiled_like_eager(f, {at::randn({5, 1}), leaf({1}), at::randn({}), at::randn({})});
+  auto compiled =
+      compiled_by_call(aot::FlatFunction(f), {.fullgraph = true},
+                       Tensors{at::randn({5, 1}), leaf({1}), at::randn({}), at::randn({})});
+  const at::Tensor view =
+      compiled(Tensors{at::randn({5, 1}), leaf({1}), at::randn({}), at::randn({})})[0];
+  expect_hits(compiled);
+  EXPECT_EQ(view.grad_fn()->name(), "AsStridedBackward0");
+}
+
+TEST(CompileViews, StridedViewOfAViewThatWasWrittenToKeepsItsOwnHistory) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    in[0].mul_(2);
+    return {in[1].as_strided({1}, {2}, 1)};
+  };
+  const auto make_inputs = [] {
+    const at::Tensor x = leaf({2}), view = x.mul(3)[0];
+    return CallInputs{{view, view.view({1})}, {x}};
+  };
+  expect_compiled_like_eager(f, make_inputs);
+}
+
+TEST(CompileViews, ViewOfAViewThatWasMadeWithoutGradMode) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        at::Tensor y;
+        {
+          at::NoGradGuard no_grad;
+          y = in[0].t();
+        }
+        return {y.narrow(0, 0, 1)};
+      },
+      {leaf({2, 2})});
+}
+
+TEST(CompileViews, ViewThatWasMadeWithoutGradientOfSomethingNew) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor y = in[0] * 2;
+        at::NoGradGuard no_grad;
+        return {y.squeeze(0)};
+      },
+      {leaf({1, 2})});
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        at::Tensor y = in[0] * 2;
+        {
+          at::NoGradGuard no_grad;
+          y = y.slice(0, 0, 1);
+        }
+        return {y.select(0, 0)};
+      },
+      {leaf({2, 2})});
+}
+
+TEST(CompileViews, ViewThatWasMadeWithoutGradientOfAWrittenArgument) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    in[1].logical_and_(in[1]);
+    at::Tensor y;
+    {
+      at::NoGradGuard no_grad;
+      y = in[1].slice(0, 0, 1);
+    }
+    return {y.select(0, 0)};
+  };
+  expect_compiled_like_eager(f, [] {
+    const at::Tensor x = at::randn({2, 2}).requires_grad_();
+    return CallInputs{{x, x.view({2, 2})}, {x}};
+  });
+}
+
+TEST(CompileViews, ViewWhoseHistoryEndsAtAViewMadeWithoutGradMode) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    in[0].mul_(2);
+    at::Tensor part;
+    {
+      at::NoGradGuard no_grad;
+      part = in[0].narrow(0, 1, 3);
+    }
+    return {part.unbind(0)[0], part.view({3, 1}).select(0, 1)};
+  };
+  expect_compiled_like_eager(f, {leaf({4})}, {.non_leaf_inputs = true});
+}
+
+TEST(CompileViews, NewLeafThatSharesMemoryWithAnInput) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        return {in[0], in[0].detach().requires_grad_()};
+      },
+      {at::randn({3})});
+}
+
+TEST(CompileViews, ResultOfALeafMadeInsideBesideAnUnusedInputWithGradient) {
+  auto compiled = compile(aot::FlatFunction([](const Tensors& in) -> Tensors {
+                            return {in[1].detach().requires_grad_().sqrt()};
+                          }),
+                          {.fullgraph = true, .confirm = 0});
+  EXPECT_THROW(compiled(Tensors{leaf({3}), at::rand({3})}), Unsupported);
+}
+
+TEST(CompileViews, ViewOfALeafThatIsMadeInside) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    return {in[0] * 2, in[1].detach().requires_grad_().view(-1)};
+  };
+  auto compiled = compile(aot::FlatFunction(f), {.fullgraph = true, .confirm = 0});
+  EXPECT_THROW(compiled(Tensors{leaf({3}), at::randn({2})}), Unsupported);
+}
+
+TEST(CompileViews, ViewsOfADetachedTensorAfterAWrite) {
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        in[0].mul_(2);
+        const at::Tensor y = in[0].detach();
+        return {y, y.unbind(0)[1]};
+      },
+      {at::randn({3, 2})});
+}
+
+TEST(CompileViews, OriginOfADetachedResultIsNoViewOfIt) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    const at::Tensor origin = at::count_nonzero(in[0], at::IntArrayRef{-1});
+    const at::Tensor detached = origin.detach();
+    return {detached, detached.narrow(0, 0, 1), origin};
+  };
+  expect_compiled_like_eager(f, {at::randn({3, 2})});
+  const auto with_view_of_origin = [](const Tensors& in) -> Tensors {
+    const at::Tensor origin = in[0] * 2, detached = origin.detach();
+    return {detached, detached.narrow(0, 0, 1), origin.diagonal()};
+  };
+  expect_compiled_like_eager(with_view_of_origin, {at::randn({3, 2})});
+}
+
+TEST(CompileViews, DetachedStatisticsOfABatchAreTheBaseOfTheirViews) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    at::batch_norm(in[0], {}, {}, in[1], in[2], true, 0.1, 1e-5, false);
+    const at::Tensor detached = in[2].detach();
+    return {detached, detached.view({2, 1})};
+  };
+  expect_compiled_like_eager(f, {at::randn({3, 2}), at::randn({2}), at::rand({2})});
+}
+
+TEST(CompileViews, DetachedTwiceIsNoViewOfTheFirst) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    const at::Tensor y = in[0] + in[1];
+    const at::Tensor first = y.detach(), second = y.detach();
+    return {first, first.reshape({1, 2}), second, second.reshape({1, 2})};
+  };
+  expect_compiled_like_eager(f, {at::randn({2}), at::randn({2})});
+  auto compiled = compiled_by_call(aot::FlatFunction(f), {.fullgraph = true},
+                                   Tensors{at::randn({2}), at::randn({2})});
+  const Tensors results = compiled(Tensors{at::randn({2}), at::randn({2})});
+  expect_hits(compiled);
+  EXPECT_FALSE(results[2].is_view());
+  EXPECT_TRUE(results[1]._base().is_same(results[0]));
+  EXPECT_FALSE(results[3]._base().is_same(results[0]));
+  EXPECT_TRUE(results[3].is_alias_of(results[0]));
 }
 
 }  // namespace

@@ -12,10 +12,6 @@ std::string joined(const Slots& slots) {
 
 }  // namespace
 
-at::Tensor leaf(at::IntArrayRef sizes) {
-  return at::randn(sizes).set_requires_grad(true);
-}
-
 Tensors with_grad(const Tensors& inputs) {
   Tensors copies;
   for (const at::Tensor& input : inputs) {

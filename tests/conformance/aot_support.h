@@ -10,7 +10,7 @@
 #include "ahead/ahead.h"
 #include "support/compiled_check.h"
 #include "support/hits.h"
-#include "support/like_eager.h"
+#include "support/trace_check.h"
 
 /// What the ports of upstream's tests share. Each port has upstream's name; the suite names the
 /// section of the inventory it belongs to.
@@ -18,8 +18,6 @@ namespace ahead::conformance {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// A random leaf that requires grad.
-at::Tensor leaf(at::IntArrayRef sizes);
 /// Copies that require grad, where they can.
 Tensors with_grad(const Tensors& inputs);
 
@@ -46,18 +44,5 @@ Graph program(const Compiled<F>& compiled, const std::string& stage) {
 Compiled<aot::FlatFunction> compiled_once(const aot::FlatFunction& function, const Tensors& inputs,
                                           Options options = {.fullgraph = true,
                                                              .confirm = Confirm::Never});
-
-/// The message of the exception that an action throws; empty if it throws none.
-template <class Action>
-std::string error_of(Action&& action) {
-  try {
-    action();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "";
-}
 
 }  // namespace ahead::conformance

@@ -14,7 +14,6 @@ using compiled_autograd::Enable;
 using compiled_autograd::stats;
 using test::expect_as_eager;
 using test::grads_of;
-using test::leaf;
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;

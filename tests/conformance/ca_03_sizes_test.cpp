@@ -14,7 +14,6 @@ namespace {
 using test::all_reasons;
 using test::expect_as_eager;
 using test::grads_of;
-using test::leaf;
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;

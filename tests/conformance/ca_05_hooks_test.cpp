@@ -18,7 +18,6 @@ using compiled_autograd::stats;
 using test::AccumulatedHook;
 using test::expect_as_eager;
 using test::grads_of;
-using test::leaf;
 using test::PostHook;
 using test::PreHook;
 using test::scaled;

@@ -12,7 +12,6 @@ namespace {
 
 using compiled_autograd::stats;
 using test::expect_as_eager;
-using test::leaf;
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;

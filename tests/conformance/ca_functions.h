@@ -25,7 +25,7 @@ struct Sine : torch::autograd::Function<Sine<traceable, number>> {
 /// The gradient through a custom function of one tensor.
 template <class F>
 std::vector<at::Tensor> backward_of(int64_t size = 10) {
-  const at::Tensor x = test::leaf({size});
+  const at::Tensor x = leaf({size});
   F::apply(x.exp()).sum().backward();
   return {x.grad()};
 }

@@ -16,19 +16,6 @@
 namespace ahead::test {
 namespace {
 
-/// What a call throws; the first line of it.
-template <class F>
-std::string thrown_by(const F& call) {
-  try {
-    call();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing";
-}
-
 TEST(Errors, ExceptionAfterWrites) {
   const Outcome outcome = like_eager([](auto& wrap, Log& log) {
     const at::Tensor sum = at::zeros({3});
@@ -45,7 +32,7 @@ TEST(Errors, ExceptionAfterWrites) {
     for (int call = 0; call < 24; ++call) {
       const at::Tensor x = at::randn({3});
       if (call % 6 == 5) x[1] = std::numeric_limits<float>::quiet_NaN();
-      log("error", thrown_by([&] { log("result", add(x)); }));
+      log("error", error_of([&] { log("result", add(x)); }));
       log("sum", sum);
       log("thrown", static_cast<double>(thrown));
       if (call % 6 == 5) sum.zero_();
@@ -67,7 +54,7 @@ TEST(Errors, ExceptionInTheFirstCalls) {
       return x + count;
     });
     for (int call = 0; call < 24; ++call) {
-      log("error", thrown_by([&] { log("result", fragile(at::randn({3}))); }));
+      log("error", error_of([&] { log("result", fragile(at::randn({3}))); }));
       log("count", count);
     }
   });
@@ -83,7 +70,7 @@ TEST(Errors, ErrorsOfOperators) {
     });
     for (int call = 0; call < 24; ++call) {
       const at::Tensor x = at::randn({2, call % 5 == 4 ? 4 : 3});
-      log("error", thrown_by([&] { log("result", product(x)); }));
+      log("error", error_of([&] { log("result", product(x)); }));
       log("count", count);
     }
   });

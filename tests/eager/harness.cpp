@@ -6,22 +6,18 @@
 #include <iostream>
 #include <sstream>
 
-#include "support/like_eager.h"
-
 namespace ahead::test {
 namespace {
 
 at::Tensor contents_of(const at::Tensor& tensor) {
   if (!tensor.defined()) return {};
   at::NoGradGuard no_grad;
-  if (tensor.layout() == at::kSparse) return tensor.detach().to_dense();
   return tensor.detach().clone();
 }
 
-std::string layout_of(const at::Tensor& tensor) {
-  if (!tensor.defined()) return "undefined";
-  return c10::str(tensor.layout(), tensor.requires_grad() ? " requires_grad" : "",
-                  tensor.is_leaf() ? " leaf" : "");
+bool are_close(const at::Tensor& a, const at::Tensor& b) {
+  return a.defined() && b.defined() &&
+         at::allclose(a.to_dense(), b.to_dense(), /*rtol=*/1e-4, /*atol=*/1e-6);
 }
 
 bool has_grad(const at::Tensor& tensor) {
@@ -31,9 +27,12 @@ bool has_grad(const at::Tensor& tensor) {
 }  // namespace
 
 void Log::operator()(const std::string& name, const at::Tensor& tensor) {
-  items_.push_back({name, layout_of(tensor), contents_of(tensor)});
-  if (!has_grad(tensor)) return;
-  items_.push_back({name + ".grad", layout_of(tensor.grad()), contents_of(tensor.grad())});
+  add_tensor(name, tensor);
+  if (has_grad(tensor)) add_tensor(name + ".grad", tensor.grad());
+}
+
+void Log::add_tensor(const std::string& name, const at::Tensor& tensor) {
+  items_.push_back({name, "", contents_of(tensor), TensorFlags(tensor)});
 }
 
 void Log::close(const std::string& name, const at::Tensor& tensor) {
@@ -77,10 +76,9 @@ std::string Log::difference(const Log& other) const {
     if (mine.name != theirs.name)
       return where + ": the other is " + theirs.name + " " + theirs.text;
     if (mine.text != theirs.text) return where + ": expected " + mine.text + ", got " + theirs.text;
-    const bool is_enough =
-        mine.is_close && mine.contents.defined() && theirs.contents.defined() &&
-        at::allclose(mine.contents, theirs.contents, /*rtol=*/1e-4, /*atol=*/1e-6);
-    if (is_enough) continue;
+    for (const auto& [what, detail] : flag_differences(mine.flags, theirs.flags, false))
+      return where + ": " + what + ": " + detail;
+    if (mine.is_close && are_close(mine.contents, theirs.contents)) continue;
     const std::string found = tensor_difference(mine.contents, theirs.contents);
     if (!found.empty()) return where + ": " + found;
   }

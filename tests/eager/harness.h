@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ahead/ahead.h"
+#include "support/eager.h"
 
 /// Programs that are run twice from one seed, once as they are and once compiled, and must show the
 /// same. A program is a generic lambda `[](auto& wrap, Log& log)`: it makes all its state itself,
@@ -40,8 +41,10 @@ class Log {
   struct Item {
     std::string name, text;
     at::Tensor contents = {};
+    TensorFlags flags = {};
     bool is_close = false;
   };
+  void add_tensor(const std::string& name, const at::Tensor& tensor);
   std::vector<Item> items_;
 };
 
@@ -132,7 +135,7 @@ Log run_eagerly(const Body& body) {
   seed();
   Eager eager;
   body(eager, log);
-  log("random numbers", at::detail::getDefaultCPUGenerator().get_state());
+  log("random numbers", random_state());
   return log;
 }
 
@@ -145,7 +148,7 @@ Outcome run_compiled(const Body& body, const Log& expected, std::optional<Confir
   try {
     Compiling compiling{outcome, confirm};
     body(compiling, log);
-    log("random numbers", at::detail::getDefaultCPUGenerator().get_state());
+    log("random numbers", random_state());
   } catch (const std::exception& thrown) {
     error = thrown.what();
   }
@@ -171,6 +174,21 @@ Outcome like_eager(const Body& body) {
   return outcome;
 }
 
+/// One step of training as users write it: no gradients, the loss, its gradients, the step. Returns
+/// the loss.
+template <class LossOf>
+at::Tensor train_step(torch::optim::Optimizer& optimizer, const LossOf& loss_of) {
+  optimizer.zero_grad();
+  const at::Tensor loss = loss_of();
+  loss.backward();
+  optimizer.step();
+  return loss;
+}
+/// The same for a loss that is known already.
+inline at::Tensor train_step(torch::optim::Optimizer& optimizer, const at::Tensor& loss) {
+  return train_step(optimizer, [&] { return loss; });
+}
+
 /// Expects calls 1, 2, 4, 8, … to be observed and all others to run from graphs.
 void expect_doubling(const Outcome& outcome);
 /// Expects at least a third of the calls to run from graphs, and none eagerly.
@@ -181,10 +199,5 @@ void expect_some_hits(const Outcome& outcome);
 void expect_eager(const Outcome& outcome);
 /// Expects one or the other: not to be observed for ever.
 void expect_settled(const Outcome& outcome);
-
-/// A leaf with gradient.
-inline at::Tensor leaf(at::IntArrayRef sizes) {
-  return at::randn(sizes).set_requires_grad(true);
-}
 
 }  // namespace ahead::test

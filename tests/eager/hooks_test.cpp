@@ -381,10 +381,9 @@ TEST(Hooks, InATrainingLoop) {
       return torch::mse_loss(torch::dropout(second->forward(hidden), 0.2, true), target);
     });
     for (int call = 0; call < 24; ++call) {
-      sgd.zero_grad();
-      const at::Tensor loss = loss_of(at::randn({3, 4}), at::randn({3, 2}));
-      loss.backward();
-      sgd.step();
+      const at::Tensor loss = train_step(sgd, [&] {
+        return loss_of(at::randn({3, 4}), at::randn({3, 2}));
+      });
       bound *= 0.9;
       log("loss", loss);
       log("norm", norm);
@@ -422,9 +421,7 @@ TEST(Hooks, OfParametersRegisteredLateWithTheBackwardInside) {
     auto net = torch::nn::Linear(3, 2);
     torch::optim::SGD sgd(net->parameters(), 0.1);
     auto step = wrap([&](const at::Tensor& x) {
-      sgd.zero_grad();
-      net->forward(x).pow(2).sum().backward();
-      sgd.step();
+      train_step(sgd, [&] { return net->forward(x).pow(2).sum(); });
     });
     unsigned hook = 0;
     for (int call = 0; call < 32; ++call) {

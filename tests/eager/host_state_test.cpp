@@ -100,10 +100,8 @@ TEST(HostState, WeightsSwappedForAverages) {
     torch::optim::SGD optimizer(net->parameters(), 0.1);
     auto forward = wrap(net);
     for (int call = 0; call < 30; ++call) {
-      optimizer.zero_grad();
-      const at::Tensor loss = forward(at::randn({3})).pow(2).sum();
-      loss.backward();
-      optimizer.step();
+      const at::Tensor loss =
+          train_step(optimizer, [&] { return forward(at::randn({3})).pow(2).sum(); });
       log("loss", loss);
       average.mul_(0.9).add_(net->weight.detach(), 0.1);
       if (call % 10 != 9) continue;
@@ -286,10 +284,8 @@ TEST(HostState, LearningRateOfAnOptimizerInsideAsDependence) {
     auto& options = static_cast<torch::optim::SGDOptions&>(optimizer.param_groups()[0].options());
     auto step = wrap(
         [&](const at::Tensor& x) {
-          optimizer.zero_grad();
-          const at::Tensor loss = net->forward(x).pow(2).mean();
-          loss.backward();
-          optimizer.step();
+          const at::Tensor loss =
+              train_step(optimizer, [&] { return net->forward(x).pow(2).mean(); });
           return loss.detach();
         },
         {.depends_on = [&] { return options.lr(); }});
@@ -307,11 +303,8 @@ TEST(HostState, LearningRateThatFallsWithEachStep) {
     const at::Tensor weight = leaf({3});
     torch::optim::SGD optimizer({weight}, 0.1);
     auto& options = static_cast<torch::optim::SGDOptions&>(optimizer.param_groups()[0].options());
-    auto step = wrap([&](const at::Tensor& x) {
-      optimizer.zero_grad();
-      (weight * x).sum().backward();
-      optimizer.step();
-    });
+    auto step = wrap(
+        [&](const at::Tensor& x) { train_step(optimizer, [&] { return (weight * x).sum(); }); });
     for (int call = 0; call < 24; ++call) {
       step(at::randn({3}));
       log("weight", weight);

@@ -11,6 +11,29 @@
 namespace ahead::test {
 namespace {
 
+using Tensors = std::vector<at::Tensor>;
+
+/// Trains a module on tensors of these sizes, eagerly and compiled; shows its results, what it
+/// keeps and its parameters. The loss is `loss_of(result, net)`.
+template <class Net, class LossOf, class Kept>
+void expect_trains(at::IntArrayRef sizes, const LossOf& loss_of, const Kept& kept) {
+  expect_hits(like_eager([&](auto& wrap, Log& log) {
+    auto net = std::make_shared<Net>();
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    auto forward = wrap(net);
+    for (int call = 0; call < 24; ++call) {
+      train_step(optimizer, [&] {
+        const at::Tensor result = forward(at::randn(sizes));
+        log("result", result);
+        return loss_of(result, *net);
+      });
+      log("kept", kept(*net));
+      log("net", *net);
+    }
+    forward.explain(at::randn(sizes));
+  }));
+}
+
 struct Recurrent : torch::nn::Module {
   Recurrent()
       : in(register_module("in", torch::nn::Linear(3, 4))),
@@ -39,21 +62,9 @@ struct Reader : torch::nn::Module {
 };
 
 TEST(Members, HiddenStateDetached) {
-  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
-    auto net = std::make_shared<Recurrent>();
-    torch::optim::SGD optimizer(net->parameters(), 0.1);
-    auto forward = wrap(net);
-    for (int call = 0; call < 24; ++call) {
-      optimizer.zero_grad();
-      const at::Tensor result = forward(at::randn({2, 3}));
-      result.pow(2).sum().backward();
-      optimizer.step();
-      log("result", result);
-      log("h", net->h);
-    }
-    log("net", *net);
-  });
-  expect_hits(outcome);
+  expect_trains<Recurrent>(
+      {2, 3}, [](const at::Tensor& result, const Recurrent&) { return result.pow(2).sum(); },
+      [](const Recurrent& net) { return Tensors{net.h}; });
 }
 
 /// Backpropagation through eight calls at a time.
@@ -174,9 +185,7 @@ TEST(Members, MeanAndVarianceForTheLoss) {
       const at::Tensor divergence =
           -0.5 * torch::sum(1 + net->logvar - net->mu.pow(2) - net->logvar.exp());
       const at::Tensor loss = torch::mse_loss(guess, x) + divergence;
-      optimizer.zero_grad();
-      loss.backward();
-      optimizer.step();
+      train_step(optimizer, loss);
       log("loss", loss);
       log("kept", {net->mu, net->logvar});
     }
@@ -223,10 +232,7 @@ TEST(Members, MovingAverageOfWeightsInPlace) {
     });
     torch::optim::SGD optimizer(net->parameters(), 0.1);
     for (int call = 0; call < 24; ++call) {
-      optimizer.zero_grad();
-      const at::Tensor loss = step(at::randn({2, 3}));
-      loss.backward();
-      optimizer.step();
+      const at::Tensor loss = train_step(optimizer, [&] { return step(at::randn({2, 3})); });
       log("loss", loss);
       log("average", *average);
     }
@@ -248,20 +254,12 @@ struct Normalised : torch::nn::Module {
 };
 
 TEST(Members, WeightsMadeAnewInEachCall) {
-  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
-    auto net = std::make_shared<Normalised>();
-    torch::optim::SGD optimizer(net->parameters(), 0.1);
-    auto forward = wrap(net);
-    for (int call = 0; call < 24; ++call) {
-      optimizer.zero_grad();
-      const at::Tensor result = forward(at::randn({4, 3}));
-      (result.sum() + net->weight.pow(2).sum()).backward();
-      optimizer.step();
-      log("weight", net->weight);
-      log("net", *net);
-    }
-  });
-  expect_hits(outcome);
+  expect_trains<Normalised>(
+      {4, 3},
+      [](const at::Tensor& result, const Normalised& net) {
+        return result.sum() + net.weight.pow(2).sum();
+      },
+      [](const Normalised& net) { return Tensors{net.weight}; });
 }
 
 /// Flow++'s and Glow's ActNorm.
@@ -280,20 +278,9 @@ struct DataInitialised : torch::nn::Module {
 };
 
 TEST(Members, ParametersInitialisedFromTheFirstBatch) {
-  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
-    auto net = std::make_shared<DataInitialised>();
-    torch::optim::SGD optimizer(net->parameters(), 0.1);
-    auto forward = wrap(net);
-    for (int call = 0; call < 24; ++call) {
-      optimizer.zero_grad();
-      const at::Tensor result = forward(at::randn({4, 3}));
-      result.pow(2).sum().backward();
-      optimizer.step();
-      log("result", result);
-      log("net", *net);
-    }
-  });
-  expect_hits(outcome);
+  expect_trains<DataInitialised>(
+      {4, 3}, [](const at::Tensor& result, const DataInitialised&) { return result.pow(2).sum(); },
+      [](const DataInitialised& net) { return Tensors{net.scale}; });
 }
 
 /// PixelCNN's convolution.
@@ -311,21 +298,10 @@ struct MaskedConvolution : torch::nn::Module {
 };
 
 TEST(Members, WeightsMaskedInPlace) {
-  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
-    auto net = std::make_shared<MaskedConvolution>();
-    torch::optim::SGD optimizer(net->parameters(), 0.1);
-    auto forward = wrap(net);
-    for (int call = 0; call < 24; ++call) {
-      optimizer.zero_grad();
-      const at::Tensor result = forward(at::randn({1, 2, 4, 4}));
-      result.pow(2).mean().backward();
-      optimizer.step();
-      log("result", result);
-      log("net", *net);
-    }
-    forward.explain(at::randn({1, 2, 4, 4}));
-  });
-  expect_hits(outcome);
+  expect_trains<MaskedConvolution>(
+      {1, 2, 4, 4},
+      [](const at::Tensor& result, const MaskedConvolution&) { return result.pow(2).mean(); },
+      [](const MaskedConvolution& net) { return Tensors{net.conv->weight}; });
 }
 
 TEST(Members, CodebookUpdatedThroughData) {

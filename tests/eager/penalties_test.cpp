@@ -27,11 +27,10 @@ Outcome train_critic(const Make& make) {
     for (int call = 0; call < 12; ++call) {
       const at::Tensor real = at::randn({4, 3}), fake = at::randn({4, 3}), share = at::rand({4, 1});
       const at::Tensor mixed = (share * real + (1 - share) * fake).requires_grad_();
-      optimizer.zero_grad();
-      const at::Tensor loss =
-          score_of(fake).mean() - score_of(real).mean() + 10 * penalty_of(mixed, score_of(mixed));
-      loss.backward();
-      optimizer.step();
+      const at::Tensor loss = train_step(optimizer, [&] {
+        return score_of(fake).mean() - score_of(real).mean() +
+               10 * penalty_of(mixed, score_of(mixed));
+      });
       log.close("loss", loss);
       log.close("critic", *critic);
     }
@@ -106,10 +105,7 @@ TEST(Penalties, ResidualOfADifferentialEquation) {
       return (second + u).pow(2).mean();
     });
     for (int call = 0; call < 16; ++call) {
-      optimizer.zero_grad();
-      const at::Tensor loss = residual(at::rand({5, 1}));
-      loss.backward();
-      optimizer.step();
+      const at::Tensor loss = train_step(optimizer, [&] { return residual(at::rand({5, 1})); });
       log("loss", loss);
       log("net", *net);
     }
@@ -144,10 +140,9 @@ TEST(Penalties, ThroughAnInnerStep) {
       return torch::mse_loss(x.matmul(faster).tanh(), y);
     });
     for (int call = 0; call < 20; ++call) {
-      optimizer.zero_grad();
-      const at::Tensor loss = loss_of(at::randn({4, 3}), at::randn({4, 2}));
-      loss.backward();
-      optimizer.step();
+      const at::Tensor loss = train_step(optimizer, [&] {
+        return loss_of(at::randn({4, 3}), at::randn({4, 2}));
+      });
       log("loss", loss);
       log("weight", weight);
     }

@@ -42,9 +42,7 @@ TEST(State, TruncatedInside) {
         log("is the member", result.is_same(net->h) ? 1 : 0);
         loss = loss + result.pow(2).sum();
       }
-      optimizer.zero_grad();
-      loss.backward();
-      optimizer.step();
+      train_step(optimizer, loss);
       log("h", net->h);
       log("net", *net);
     }
@@ -176,9 +174,7 @@ TEST(State, MomentsForTheLossOfTwoCalls) {
                (net->spread - net->spread.log()).sum();
         log("moments", {net->mu, net->spread});
       }
-      optimizer.zero_grad();
-      loss.backward();
-      optimizer.step();
+      train_step(optimizer, loss);
       log("net", *net);
     }
   });
@@ -218,9 +214,7 @@ TEST(State, TwoStatesAndSmallerBatches) {
         at::Tensor loss = at::zeros({});
         for (int step = 0; step < 3; ++step)
           loss = loss + forward(at::randn({size, 3})).pow(2).mean();
-        optimizer.zero_grad();
-        loss.backward();
-        optimizer.step();
+        train_step(optimizer, loss);
         log("states", {net->h, net->c});
       }
       log("net", *net);

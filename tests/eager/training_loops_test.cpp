@@ -24,10 +24,8 @@ TEST(TrainingLoops, MinibatchesBySlices) {
     torch::optim::SGD optimizer(net->parameters(), 0.1);
     auto forward = wrap(net);
     for (int64_t i = 0; i < 24; ++i) {
-      optimizer.zero_grad();
-      const at::Tensor loss = forward(data.slice(0, 4 * i, 4 * i + 4)).pow(2).mean();
-      loss.backward();
-      optimizer.step();
+      const at::Tensor loss = train_step(
+          optimizer, [&] { return forward(data.slice(0, 4 * i, 4 * i + 4)).pow(2).mean(); });
       log("loss", loss);
     }
     log("net", *net);
@@ -45,9 +43,7 @@ TEST(TrainingLoops, DataAndTargetsBySlices) {
     });
     for (int64_t i = 0; i < 20; ++i) {
       const at::Tensor loss = loss_of(data.narrow(0, 4 * i, 4), targets.narrow(0, 4 * i, 4));
-      optimizer.zero_grad();
-      loss.backward();
-      optimizer.step();
+      train_step(optimizer, loss);
       log("loss", loss);
     }
     log("net", *net);
@@ -84,10 +80,8 @@ TEST(TrainingLoops, ShuffledEpochsWithASmallerLastBatch) {
       const at::Tensor order = at::randperm(22);
       for (int64_t begin = 0; begin < 22; begin += 5) {
         const at::Tensor rows = order.slice(0, begin, begin + 5);
-        optimizer.zero_grad();
-        const at::Tensor loss = loss_of(data.index_select(0, rows), targets.index({rows}));
-        loss.backward();
-        optimizer.step();
+        const at::Tensor loss = train_step(
+            optimizer, [&] { return loss_of(data.index_select(0, rows), targets.index({rows})); });
         log("loss", loss);
       }
     }
@@ -140,10 +134,9 @@ TEST(TrainingLoops, ValidationBetweenSteps) {
     auto forward = wrap(net);
     for (int call = 0; call < 16; ++call) {
       net->train();
-      optimizer.zero_grad();
-      const at::Tensor loss = forward(at::randn({4, 5})).pow(2).sum();
-      loss.backward();
-      optimizer.step();
+      const at::Tensor loss = train_step(optimizer, [&] {
+        return forward(at::randn({4, 5})).pow(2).sum();
+      });
       log("loss", loss);
       net->eval();
       at::NoGradGuard no_grad;

@@ -162,10 +162,7 @@ TEST(Values, LossReturnedAsANumber) {
     auto net = torch::nn::Linear(3, 2);
     torch::optim::SGD optimizer(net->parameters(), 0.1);
     auto step = wrap([&](const at::Tensor& x) {
-      optimizer.zero_grad();
-      const at::Tensor loss = net->forward(x).pow(2).mean();
-      loss.backward();
-      optimizer.step();
+      const at::Tensor loss = train_step(optimizer, [&] { return net->forward(x).pow(2).mean(); });
       return loss.item<double>();
     });
     for (int call = 0; call < 24; ++call) {

@@ -19,10 +19,8 @@ Outcome train(const Make& make) {
     auto net = make_net();
     auto optimizer = make(net->parameters());
     auto step = wrap([&](const at::Tensor& x, const at::Tensor& y) {
-      optimizer.zero_grad();
-      const at::Tensor loss = torch::mse_loss(net->forward(x), y);
-      loss.backward();
-      optimizer.step();
+      const at::Tensor loss =
+          train_step(optimizer, [&] { return torch::mse_loss(net->forward(x), y); });
       return loss.detach();
     });
     const at::Tensor x = at::randn({24 * 3, 5}), y = at::randn({24 * 3, 2});
@@ -225,9 +223,9 @@ TEST(WholeStep, TwoPlayers) {
           critic->forward(made.detach()).mean() - critic->forward(real).mean();
       distance.backward();
       of_critic.step();
-      of_generator.zero_grad();
-      (-critic->forward(generator->forward(torch::randn({6, 3}))).mean()).backward();
-      of_generator.step();
+      train_step(of_generator, [&] {
+        return -critic->forward(generator->forward(torch::randn({6, 3}))).mean();
+      });
       return distance.detach();
     });
     for (int call = 0; call < 24; ++call) {
@@ -244,9 +242,7 @@ TEST(WholeStep, NothingIsReturned) {
     auto net = make_net();
     torch::optim::SGD optimizer(net->parameters(), 0.1);
     auto step = wrap([&](const at::Tensor& x) {
-      optimizer.zero_grad();
-      net->forward(x).pow(2).mean().backward();
-      optimizer.step();
+      train_step(optimizer, [&] { return net->forward(x).pow(2).mean(); });
     });
     for (int call = 0; call < 24; ++call) {
       step(at::randn({3, 5}));

@@ -8,7 +8,6 @@ namespace ahead {
 namespace {
 
 using test::expect_as_eager;
-using test::leaf;
 
 TEST(EngineAccumulate, AddsInPlaceToTheSameTensor) {
   const auto stats = expect_as_eager([] {

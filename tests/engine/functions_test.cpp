@@ -14,7 +14,6 @@ namespace {
 
 using test::expect_as_eager;
 using test::expect_error_as_eager;
-using test::leaf;
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;

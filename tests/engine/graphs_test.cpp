@@ -14,7 +14,6 @@ using test::EventLog;
 using test::expect_as_eager;
 using test::expect_error_as_eager;
 using test::grads_of;
-using test::leaf;
 using torch::autograd::backward;
 using torch::autograd::grad;
 using Tensors = std::vector<at::Tensor>;

@@ -12,7 +12,6 @@ namespace ahead {
 namespace {
 
 using test::expect_as_eager;
-using test::leaf;
 using torch::autograd::FunctionPostHook;
 using torch::autograd::FunctionPreHook;
 using torch::autograd::PostAccumulateGradHook;

@@ -10,7 +10,6 @@ namespace {
 using test::expect_as_eager;
 using test::expect_error_as_eager;
 using test::expect_one_graph;
-using test::leaf;
 using Tensors = std::vector<at::Tensor>;
 
 TEST(EngineInPlace, ChainOfWritesToNestedViews) {

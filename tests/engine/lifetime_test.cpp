@@ -65,7 +65,7 @@ TEST(EngineLifetime, RetainedGraphsKeepThem) {
 /// Which activations of a chain are alive at each of the hooks that cut its backward into parts.
 std::vector<at::Tensor> alive_at_hooks(bool retain_graph) {
   const test::EventLog log;
-  const at::Tensor x = test::leaf({4});
+  const at::Tensor x = leaf({4});
   std::vector<WeakStorage> watched;
   at::Tensor shared = x.cos();
   at::Tensor h = x * 2;
@@ -111,7 +111,7 @@ struct Held : torch::autograd::Function<Held> {
 TEST(EngineLifetime, LastHolderMayBeANodeThatRunsAsInEager) {
   test::expect_as_eager([] {
     const test::EventLog log;
-    const at::Tensor x = test::leaf({4});
+    const at::Tensor x = leaf({4});
     at::Tensor h = x.exp(), k = Held::apply(h);
     at::Tensor loss = (k.sin() * h).sum();
     const WeakStorage watched = watch(k), watched_too = watch(h);

@@ -13,7 +13,6 @@ namespace {
 
 using at::Tensor;
 using test::expect_as_eager;
-using test::leaf;
 
 /// The gradients of the sums of these functions, one backward after the other.
 template <class... Functions>

@@ -16,7 +16,6 @@ using compiled_autograd::Disable;
 using compiled_autograd::Enable;
 using compiled_autograd::stats;
 using test::expect_as_eager;
-using test::leaf;
 
 at::Tensor gradient() {
   const at::Tensor x = leaf({3});

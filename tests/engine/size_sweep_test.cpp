@@ -14,7 +14,6 @@ namespace {
 
 namespace nn = torch::nn;
 namespace F = torch::nn::functional;
-using test::leaf;
 using Tensors = std::vector<at::Tensor>;
 
 /// A function of a batch of the given size, and what it may be differentiated by besides.

@@ -12,7 +12,6 @@ namespace ahead {
 namespace {
 
 using test::all_reasons;
-using test::leaf;
 
 /// A loss for inputs of which one size is given.
 using Loss = std::function<at::Tensor(int64_t)>;

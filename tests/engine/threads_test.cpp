@@ -15,7 +15,6 @@ namespace {
 
 using compiled_autograd::Enable;
 using compiled_autograd::stats;
-using test::leaf;
 using Tensors = std::vector<at::Tensor>;
 
 /// Runs it on several threads at once, each with its number.

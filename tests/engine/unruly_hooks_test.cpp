@@ -13,7 +13,6 @@ using test::AccumulatedHook;
 using test::EventLog;
 using test::expect_as_eager;
 using test::expect_error_as_eager;
-using test::leaf;
 using test::PostHook;
 using test::PreHook;
 using test::scaled;

@@ -2,7 +2,7 @@
 
 #include <sstream>
 
-#include "support/like_eager.h"
+#include "ahead/ahead.h"
 
 namespace {
 

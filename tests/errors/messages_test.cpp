@@ -2,7 +2,7 @@
 
 #include <thread>
 
-#include "support/like_eager.h"
+#include "ahead/ahead.h"
 
 /// Every message that a user of the tracer or the interpreter can see, provoked once.
 namespace {

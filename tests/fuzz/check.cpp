@@ -9,7 +9,7 @@
 #include "fuzz/eager.h"
 #include "fuzz/snapshot.h"
 #include "fuzz/transforms.h"
-#include "support/like_eager.h"
+#include "support/eager.h"
 #include "support/round_trip.h"
 
 namespace ahead::fuzz {
@@ -17,11 +17,7 @@ namespace {
 
 using Kind = Slot::Kind;
 
-/// Ends a check.
-struct Difference {
-  std::string what, detail;
-};
-
+/// A difference ends a check.
 void expect(bool condition, const std::string& what, const std::string& detail) {
   if (!condition) throw Difference{what, detail};
 }
@@ -183,7 +179,7 @@ class Checker {
       const auto output = static_cast<size_t>(input.slot.index);
       roots_.push_back(eager_output(graph_.outputs().at(output).slot));
       tangents_.push_back(random_tangent(at::empty_strided(meta.sizes, meta.strides, meta.dtype),
-                                         output + program_.seed));
+                                         first_tangent_seed + output + program_.seed));
     }
     if (!program_.no_grad) expect_all_tangents();
   }
@@ -251,7 +247,7 @@ class Checker {
     }
     const std::string touched = before.difference(inputs_);
     expect(touched.empty(), "graph touches inputs", touched);
-    expect(at::equal(generator_state(), eager_.random_state()), "random state",
+    expect(at::equal(random_state(), eager_.random_state()), "random state",
            "another number of random numbers was drawn");
     if (tamper_) tamper_(graph_, outputs_);
   }

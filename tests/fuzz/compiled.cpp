@@ -121,7 +121,7 @@ Verdict check_with(const Program& program, Options options) {
     if (!compared.unsupported.empty())
       return {Verdict::Kind::Unsupported, compared.unsupported, "", ""};
     if (compared.differences.empty()) continue;
-    const CallDifference& first = compared.differences.front();
+    const Difference& first = compared.differences.front();
     return {Verdict::Kind::Differs, first.what,
             "call " + std::to_string(call) + ": " + first.detail, graphs_of(compiled)};
   }

@@ -1,37 +1,20 @@
 #include "fuzz/eager.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "support/eager.h"
+
 namespace ahead::fuzz {
-namespace {
-
-at::Generator default_generator() {
-  return at::globalContext().defaultGenerator(at::kCPU);
-}
-
-}  // namespace
 
 void seed_generator() {
   torch::manual_seed(4242);
 }
 
-at::Tensor generator_state() {
-  at::Generator generator = default_generator();
-  std::lock_guard<std::mutex> lock(generator.mutex());
-  return generator.get_state();
-}
-
-void set_generator_state(const at::Tensor& state) {
-  at::Generator generator = default_generator();
+void set_random_state(const at::Tensor& state) {
+  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
   std::lock_guard<std::mutex> lock(generator.mutex());
   generator.set_state(state);
-}
-
-at::Tensor random_tangent(at::Tensor empty, uint64_t seed) {
-  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed + 7001);
-  return empty.copy_(at::randn(empty.sizes(), generator, at::kDouble));
 }
 
 Tensors tensors_of(const std::vector<MadeInput>& inputs) {
@@ -50,7 +33,7 @@ EagerRun::EagerRun(const Program& program) : inputs_(make_inputs(program.inputs)
   } catch (const std::exception& error) {
     error_ = error.what();
   }
-  random_state_ = generator_state();
+  random_state_ = ahead::random_state();
 }
 
 Tensors EagerRun::roots() const {
@@ -75,12 +58,12 @@ Tensors EagerRun::backward(const Tensors& roots, const Tensors& tangents) {
     if (input.edge.is_valid()) to.push_back(input.edge);
   }
   if (from.empty() || to.empty()) return found;
-  set_generator_state(random_state_);
+  set_random_state(random_state_);
   // The engine replaces gradients of another shape than the history has.
   const Tensors given = tangents;
   const Tensors gradients = torch::autograd::Engine::get_default_engine().execute(
       from, given, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/false, to);
-  random_state_ = generator_state();
+  random_state_ = ahead::random_state();
   auto next = gradients.begin();
   for (size_t i = 0; i < inputs_.size(); ++i) {
     if (inputs_[i].edge.is_valid()) found[i] = inputs_[i].gradient(*next++);

@@ -38,13 +38,13 @@ class EagerRun {
   std::string error_;
 };
 
+/// Tangents are drawn with seeds from here on, inputs with others.
+constexpr uint64_t first_tangent_seed = 7001;
+
 /// Everything that runs a program starts from this state of the default generator.
 void seed_generator();
-at::Tensor generator_state();
-void set_generator_state(const at::Tensor& state);
-
-/// Reproducible numbers in the layout of an empty tensor.
-at::Tensor random_tangent(at::Tensor empty, uint64_t seed);
+/// Goes on from a state that was asked for before.
+void set_random_state(const at::Tensor& state);
 
 Tensors tensors_of(const std::vector<MadeInput>& inputs);
 

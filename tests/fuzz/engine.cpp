@@ -1,13 +1,12 @@
 #include "fuzz/engine.h"
 
-#include <torch/csrc/autograd/function_hook.h>
-
 #include <optional>
 #include <unordered_set>
 
 #include "ahead/compiled_autograd.h"
 #include "fuzz/eager.h"
-#include "support/like_eager.h"
+#include "support/autograd_hooks.h"
+#include "support/eager.h"
 
 namespace ahead::fuzz {
 namespace {
@@ -16,33 +15,13 @@ using torch::autograd::Node;
 using torch::autograd::variable_list;
 using Calls = std::shared_ptr<std::vector<int64_t>>;
 
-variable_list scaled(const variable_list& gradients) {
-  variable_list results;
-  for (const at::Tensor& gradient : gradients) {
-    results.push_back(gradient.defined() ? gradient * 1.5 : gradient);
-  }
-  return results;
-}
-
-struct PreHook : torch::autograd::FunctionPreHook {
-  PreHook(Calls calls, int64_t number) : calls(std::move(calls)), number(number) {}
-  variable_list operator()(const variable_list& gradients) override {
+/// A hook that notes its number and changes the gradients.
+auto noting(const Calls& calls, int64_t number) {
+  return [calls, number](const variable_list& gradients, auto&&...) {
     calls->push_back(number);
-    return scaled(gradients);
-  }
-  Calls calls;
-  int64_t number;
-};
-
-struct PostHook : torch::autograd::FunctionPostHook {
-  PostHook(Calls calls, int64_t number) : calls(std::move(calls)), number(number) {}
-  variable_list operator()(const variable_list& outputs, const variable_list&) override {
-    calls->push_back(-number);
-    return scaled(outputs);
-  }
-  Calls calls;
-  int64_t number;
-};
+    return test::scaled(gradients, 1.5);
+  };
+}
 
 /// Gives some of the nodes that lead to these tensors hooks which note that they were called.
 void add_hooks(const Tensors& roots, uint64_t seed, const Calls& calls) {
@@ -57,8 +36,9 @@ void add_hooks(const Tensors& roots, uint64_t seed, const Calls& calls) {
   for (size_t i = 0; i < nodes.size(); ++i) {
     const auto number = static_cast<int64_t>(i) + 1;
     const uint64_t dice = (seed + i * 7919) * 0x9e3779b97f4a7c15 >> 60;
-    if (dice == 0) nodes[i]->add_pre_hook(std::make_unique<PreHook>(calls, number));
-    if (dice == 1) nodes[i]->add_post_hook(std::make_unique<PostHook>(calls, number));
+    if (dice == 0) nodes[i]->add_pre_hook(std::make_unique<test::PreHook>(noting(calls, number)));
+    if (dice == 1)
+      nodes[i]->add_post_hook(std::make_unique<test::PostHook>(noting(calls, -number)));
     for (const torch::autograd::Edge& edge : nodes[i]->next_edges()) add(edge.function.get());
   }
 }
@@ -123,7 +103,7 @@ void run_backward(EagerRun& run, uint64_t seed, bool compiled, Outcome& outcome)
   const Tensors roots = chosen(run.roots(), seed);
   Tensors tangents;
   for (const at::Tensor& root : roots) {
-    tangents.push_back(random_tangent(at::empty_like(root.detach()), seed));
+    tangents.push_back(random_tangent(at::empty_like(root.detach()), first_tangent_seed + seed));
   }
   const auto calls = std::make_shared<std::vector<int64_t>>();
   if (seed % 3 != 0) add_hooks(roots, seed, calls);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "fuzz/input.h"
+#include "support/eager.h"
 
 namespace ahead::fuzz {
 
@@ -16,18 +17,7 @@ class Snapshot {
   std::string difference(const std::vector<MadeInput>& inputs) const;
 
  private:
-  struct Look {
-    std::vector<char> memory;  ///< of the whole storage
-    uint64_t version;
-    const void* grad_fn;
-    bool requires_grad;
-    bool has_grad;
-    size_t num_hooks;
-  };
-  static Look look_at(const at::Tensor& tensor);
-  static const char* compare(const Look& before, const Look& after);
-
-  std::vector<Look> looks_;
+  std::vector<TensorSnapshot> tensors_;
   at::Tensor random_state_;
 };
 

@@ -2,17 +2,19 @@
 
 #include <thread>
 
+#include "ahead/ahead.h"
 #include "models/memory.h"
-#include "support/like_eager.h"
+#include "support/eager.h"
 #include "support/round_trip.h"
 
+namespace ahead {
 namespace {
 
 using at::Tensor;
 using Tensors = std::vector<at::Tensor>;
 
-ahead::Graph parse(const std::string& text) {
-  ahead::Graph graph = ahead::Graph::parse(text);
+Graph parse(const std::string& text) {
+  Graph graph = Graph::parse(text);
   expect_round_trip(graph);
   return graph;
 }
@@ -27,7 +29,7 @@ TEST(Interpreter, RunsTextWithEveryKindOfArgument) {
   return (%f Output 0, none Output 1, %d Output 2)
 )");
   Tensor x = torch::randn({2, 3}), i = torch::tensor({2, 0});
-  auto results = ahead::interpret(graph, {x, i});
+  auto results = interpret(graph, {x, i});
   Tensor d = (x * 2.5).flip(0);
   EXPECT_TRUE(results[0].equal(d.index_select(1, i).sum(1)));
   EXPECT_FALSE(results[1].defined());
@@ -44,7 +46,7 @@ TEST(Interpreter, RunsSubGraphs) {
   return (%z Output 0)
 )");
   Tensor x = torch::randn({3});
-  EXPECT_TRUE(ahead::interpret(graph, {x})[0].equal((x * x).sin()));
+  EXPECT_TRUE(interpret(graph, {x})[0].equal((x * x).sin()));
 }
 
 TEST(Interpreter, WritesToTheMemoryOfArgumentsThatDieButOfNoOthers) {
@@ -62,7 +64,7 @@ TEST(Interpreter, WritesToTheMemoryOfArgumentsThatDieButOfNoOthers) {
 )");
   Tensor x = torch::randn({4}), before = x.clone();
   const void* data = x.data_ptr();
-  Tensors results = ahead::interpret(graph, {std::move(x)});
+  Tensors results = interpret(graph, {std::move(x)});
   EXPECT_TRUE(results[0].equal((before.sin() * 2).view({2, 2}).exp()));
   EXPECT_TRUE(results[1].equal(before.neg()));
   EXPECT_NE(results[1].data_ptr(), data);
@@ -76,7 +78,7 @@ TEST(Interpreter, KeepsWhatItWroteToAnArgument) {
   return (%b Output 0)
 )");
   float numbers[] = {1, 2, 3, 4};
-  Tensors results = ahead::interpret(graph, {torch::from_blob(numbers, {4})});
+  Tensors results = interpret(graph, {torch::from_blob(numbers, {4})});
   EXPECT_TRUE(results[0].equal(torch::tensor({-2.f, -4.f, -6.f, -8.f})));
   EXPECT_TRUE(torch::from_blob(numbers, {4}).equal(torch::tensor({2.f, 4.f, 6.f, 8.f})));
 }
@@ -90,7 +92,7 @@ TEST(Interpreter, NeedsOneBufferForAChainOfPointwiseCalls) {
   return (%d Output 0)
 )");
   const Tensor x = torch::randn({64});
-  ahead::Interpreter run(graph);
+  Interpreter run(graph);
   Tensor result;
   models::MemoryCounter memory;
   // Numbers are tensors of one element for a moment.
@@ -131,7 +133,7 @@ TEST(Interpreter, GradientsTakeTheMemoryOfTheGradientTheyAreMadeOf) {
       auto function = [formula](const Tensors& in) -> Tensors {
         return {formula(in[0].neg(), in[1])};
       };
-      const ahead::Interpreter run(ahead::trace(function, {g, x}));
+      const Interpreter run(trace(function, {g, x}));
       Tensor result;
       models::MemoryCounter memory;
       EXPECT_LE(memory.peak([&] { result = run({g, x})[0]; }), g.nbytes()) << name << " " << dtype;
@@ -147,7 +149,7 @@ TEST(Interpreter, ViewsOfOtherLayoutsThanTraced) {
     return Tensors{v * 2, v, in[0].t().t() + 1, in[0].detach()};
   };
   Tensor x = torch::randn({3, 4});
-  ahead::Interpreter run(ahead::trace(function, {x}));
+  Interpreter run(trace(function, {x}));
   Tensor other = torch::randn({4, 3}).t();
   Tensor with_offset = torch::randn({5, 4}).narrow(0, 2, 3);
   for (const Tensor& input : {x, other, with_offset}) {
@@ -168,7 +170,7 @@ TEST(Interpreter, FreesValuesAfterTheirLastUse) {
     return Tensors{y};
   };
   Tensor x = torch::randn({4});
-  ahead::Interpreter run(ahead::trace(function, {x}));
+  Interpreter run(trace(function, {x}));
   const size_t before = x.use_count();
   auto results = run({x});
   EXPECT_EQ(x.use_count(), before);
@@ -182,18 +184,18 @@ TEST(Interpreter, FreesValuesAfterTheirLastUse) {
 TEST(Interpreter, OutlivesItsGraphAndCanBeMoved) {
   auto make = [] {
     Tensor w = torch::full({2}, 3.0);
-    return ahead::Interpreter(
-        ahead::trace([w](const Tensors& in) { return Tensors{in[0] * w}; }, {torch::ones({2})}));
+    return Interpreter(
+        trace([w](const Tensors& in) { return Tensors{in[0] * w}; }, {torch::ones({2})}));
   };
-  ahead::Interpreter run = make();
-  ahead::Interpreter moved = std::move(run);
+  Interpreter run = make();
+  Interpreter moved = std::move(run);
   EXPECT_TRUE(moved({torch::ones({2})})[0].equal(torch::full({2}, 3.0)));
 }
 
 TEST(Interpreter, SeveralThreadsAtOnce) {
   Tensor x = torch::randn({8, 8});
   auto function = [](const Tensors& in) { return Tensors{in[0].mm(in[0]).sin().t().sum(0)}; };
-  ahead::Interpreter run(ahead::trace(function, {x}));
+  Interpreter run(trace(function, {x}));
   const Tensor expected = function({x})[0];
   std::vector<std::thread> threads;
   std::atomic<int> wrong = 0;
@@ -208,14 +210,14 @@ TEST(Interpreter, SeveralThreadsAtOnce) {
 
 TEST(Interpreter, MakesNoAutogradHistory) {
   Tensor w = torch::randn({3}).requires_grad_();
-  auto graph = ahead::trace([](const Tensors& in) { return Tensors{in[0] * 2}; }, {w});
-  EXPECT_FALSE(ahead::interpret(graph, {w})[0].requires_grad());
+  auto graph = trace([](const Tensors& in) { return Tensors{in[0] * 2}; }, {w});
+  EXPECT_FALSE(interpret(graph, {w})[0].requires_grad());
 }
 
 TEST(Interpreter, PassesOnKernelErrors) {
-  auto graph = ahead::trace([](const Tensors& in) { return Tensors{in[0].mm(in[1])}; },
-                            {torch::ones({2, 3}), torch::ones({3, 2})});
-  EXPECT_THROW(ahead::interpret(graph, {torch::ones({2, 3}), torch::ones({2, 2})}), c10::Error);
+  auto graph = trace([](const Tensors& in) { return Tensors{in[0].mm(in[1])}; },
+                     {torch::ones({2, 3}), torch::ones({3, 2})});
+  EXPECT_THROW(interpret(graph, {torch::ones({2, 3}), torch::ones({2, 2})}), c10::Error);
 }
 
 TEST(Interpreter, TakesSizesThatChangeFromRunToRun) {
@@ -225,7 +227,7 @@ TEST(Interpreter, TakesSizesThatChangeFromRunToRun) {
   %c: f32[3, 2]{1, 3} = aten.div.Tensor(%b, size("s0*s1"))
   return (%c Output 0)
 )");
-  const ahead::Interpreter run(graph);
+  const Interpreter run(graph);
   for (int64_t rows : {2, 3, 6}) {
     const Tensor x = torch::randn({6});
     const Tensor expected = x.view({rows, 6 / rows}).t() / 6;
@@ -234,8 +236,9 @@ TEST(Interpreter, TakesSizesThatChangeFromRunToRun) {
   }
   const Tensor x = torch::randn({5, 4});
   EXPECT_TRUE(run({x, torch::tensor({4, 5})})[0].equal(x.view({4, 5}).t() / 20));
-  EXPECT_THROW(run({x, torch::tensor({int64_t{4}})}), ahead::UserError);
-  EXPECT_THROW(run({x, torch::tensor({4.0, 5.0})}), ahead::UserError);
+  EXPECT_THROW(run({x, torch::tensor({int64_t{4}})}), UserError);
+  EXPECT_THROW(run({x, torch::tensor({4.0, 5.0})}), UserError);
 }
 
 }  // namespace
+}  // namespace ahead

@@ -1,29 +1,12 @@
 #include "ops/eager.h"
 
-#include <ATen/CPUGeneratorImpl.h>
-
-#include <iomanip>
-#include <limits>
-#include <sstream>
+#include "support/eager.h"
 
 namespace ahead::samples {
 namespace {
 
 constexpr uint64_t run_seed = 4242;
 constexpr uint64_t tangent_seed = 977;
-
-/// The identity, as a tensor of the same storage and strides that is neither a leaf nor a view.
-class Entry : public torch::autograd::Function<Entry> {
- public:
-  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& leaf) {
-    return at::empty({0}, leaf.options())
-        .set_(leaf.storage(), leaf.storage_offset(), leaf.sizes(), leaf.strides());
-  }
-  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext*,
-                                               torch::autograd::tensor_list gradients) {
-    return gradients;
-  }
-};
 
 struct Facts {
   explicit Facts(const at::Tensor& tensor)
@@ -49,48 +32,7 @@ EagerRun run(const Sample& sample, const Fn& function, Tensors arguments) {
 
 /// In the layout that at::empty_like gives for the root, as the tracer expects it.
 at::Tensor make_tangent(const at::Tensor& root, uint64_t number) {
-  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(tangent_seed + number);
-  const auto wide = root.is_complex() ? at::kComplexDouble : at::kDouble;
-  const at::Tensor values = at::randn(root.sizes(), generator, wide);
-  return at::empty_like(root.detach()).copy_(values);
-}
-
-/// All NaNs made equal and the rest as integers, so that `equal` compares bits.
-at::Tensor as_bits(const at::Tensor& tensor) {
-  at::Tensor plain = tensor.detach().resolve_conj().resolve_neg().contiguous();
-  if (plain.is_complex()) plain = at::view_as_real(plain);
-  if (!plain.is_floating_point()) return plain;
-  plain = plain.masked_fill(plain.isnan(), std::numeric_limits<double>::quiet_NaN());
-  switch (plain.element_size()) {
-    case 2:
-      return plain.view(at::kShort);
-    case 4:
-      return plain.view(at::kInt);
-    default:
-      return plain.view(at::kLong);
-  }
-}
-
-std::string show(const at::Tensor& tensor) {
-  if (!tensor.defined()) return "undefined";
-  return c10::str(c10::toString(tensor.scalar_type()), tensor.sizes(), " strides ",
-                  tensor.strides(), tensor.is_conj() ? " conj" : "", tensor.is_neg() ? " neg" : "");
-}
-
-/// Names the first elements that differ; complex ones as pairs.
-std::string first_difference(const at::Tensor& expected, const at::Tensor& actual) {
-  const at::Tensor differs = at::ne(as_bits(expected), as_bits(actual)).flatten();
-  const int64_t count = differs.sum().item<int64_t>(),
-                first = differs.to(at::kByte).argmax().item<int64_t>();
-  const auto element = [&](const at::Tensor& tensor) {
-    at::Tensor plain = tensor.detach().resolve_conj().resolve_neg();
-    if (plain.is_complex()) plain = at::view_as_real(plain);
-    std::ostringstream text;
-    text << std::setprecision(17) << plain.reshape(-1)[first].item<double>();
-    return text.str();
-  };
-  return c10::str(count, " of ", differs.numel(), " elements differ; the first, at ", first,
-                  ", is ", element(actual), " instead of ", element(expected));
+  return random_tangent(at::empty_like(root.detach()), tangent_seed + number);
 }
 
 bool nearly_equal(const at::Tensor& expected, const at::Tensor& actual) {
@@ -118,7 +60,7 @@ DifferentiableArguments make_differentiable_arguments(const Sample& sample,
     const size_t position = result.leaves.size();
     at::Tensor& argument = result.arguments[position];
     result.leaves.push_back(argument.requires_grad_(input.wants_grad()));
-    if (input.wants_grad() && mutated[position]) argument = Entry::apply(argument);
+    if (input.wants_grad() && mutated[position]) argument = as_non_leaf(argument);
   }
   return result;
 }
@@ -173,9 +115,7 @@ std::string difference(const at::Tensor& expected, const at::Tensor& actual, boo
     const bool same = expected.sizes() == actual.sizes() && expected.dtype() == actual.dtype();
     if (same && nearly_equal(expected.detach(), actual.detach())) return "";
   }
-  if (show(expected) != show(actual)) return "expected " + show(expected) + ", got " + show(actual);
-  if (!expected.defined() || at::equal(as_bits(expected), as_bits(actual))) return "";
-  return c10::str(show(expected), ": ", first_difference(expected, actual));
+  return tensor_difference(expected, actual, CompareLayout::EveryStride);
 }
 
 }  // namespace ahead::samples

@@ -34,8 +34,8 @@ EagerRun run_with_gradients(const Sample& sample, const Fn& function);
 /// Seeds the default generator if the sample draws random numbers. To be called before every run.
 void seed(const Sample& sample);
 
-/// Says how two tensors differ in presence, metadata or bits (all NaNs are equal, zeros of opposite
-/// sign are not); empty if they do not. With `rounds`, layouts may differ, and values by rounding.
+/// Says how two tensors differ in presence, metadata or bits, but not in their offset; empty if
+/// they do not. With `rounds`, layouts may differ, and values by rounding.
 std::string difference(const at::Tensor& expected, const at::Tensor& actual, bool rounds = false);
 
 /// Whether output `index` of the run shares memory with an argument that the run wrote to. A graph

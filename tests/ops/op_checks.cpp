@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "ops/eager.h"
+#include "support/eager.h"
 
 namespace ahead::samples {
 namespace {
@@ -243,13 +244,9 @@ std::string compare_tangents(const Graph& graph, const EagerRun& eager) {
 
 std::string compare_flags(const Tensors& expected, const Tensors& actual) {
   for (size_t i = 0; i < expected.size(); ++i) {
-    if (!expected[i].defined()) continue;
-    if (expected[i].requires_grad() != actual[i].requires_grad()) {
-      return c10::str("output ", i, ": requires_grad differs");
-    }
-    if (expected[i].is_leaf() != actual[i].is_leaf()) {
-      return c10::str("output ", i, ": is_leaf differs");
-    }
+    for (const auto& [what, detail] :
+         flag_differences(TensorFlags(expected[i]), TensorFlags(actual[i]), /*versions=*/false))
+      return c10::str("output ", i, ": ", what, ": ", detail);
   }
   return "";
 }

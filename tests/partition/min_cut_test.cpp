@@ -2,6 +2,7 @@
 
 #include "models/models.h"
 #include "partition/joint_text.h"
+#include "support/eager.h"
 #include "support/halves.h"
 
 namespace ahead {
@@ -22,11 +23,6 @@ PartitionedGraphs expect_cut(const JointGraph& joint, const PartitionOptions& op
 
 JointGraph trace_on(const aot::FlatFunction& function, const Tensors& inputs) {
   return trace_joint(function, inputs);
-}
-
-Tensor leaf(at::IntArrayRef sizes) {
-  torch::manual_seed(1);
-  return torch::randn(sizes).requires_grad_();
 }
 
 TEST(MinCut, ViewsOfACopyBeginWhereTheCopyDoes) {

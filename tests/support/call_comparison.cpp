@@ -1,29 +1,14 @@
 #include "support/call_comparison.h"
 
-#include <ATen/CPUGeneratorImpl.h>
-
 #include <algorithm>
 #include <set>
-
-#include "support/like_eager.h"
 
 namespace ahead {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// The message of what an action throws, without where it was thrown; empty if it throws nothing.
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const std::exception& error) {
-    const std::string text = error.what();
-    return text.empty() ? "unknown" : text.substr(0, text.find('\n'));
-  }
-  return "";
-}
-
-/// The same for what is compared with, which never goes through compiled autograd.
+/// What an action throws that is compared with: it never goes through compiled autograd.
 std::string error_of_eager(const std::function<void()>& action) {
   const compiled_autograd::Disable eager_engine;
   return error_of(action);
@@ -63,11 +48,9 @@ struct Run {
   }
 };
 
-/// Any numbers, the same every time.
+/// Any numbers, the same every time, in rows.
 at::Tensor tangent_for(const at::Tensor& root) {
-  auto generator = at::make_generator<at::CPUGeneratorImpl>(uint64_t{31});
-  const auto wide = root.is_complex() ? at::kComplexDouble : at::kDouble;
-  return at::randn(root.sizes(), generator, wide).to(root.device(), root.scalar_type());
+  return random_tangent(at::empty(root.sizes(), root.options()), /*seed=*/31);
 }
 
 double tolerance(at::ScalarType type) {
@@ -100,7 +83,7 @@ class Comparison {
   Comparison(const Run& eager, const Run& compiled, const CallPoints& points)
       : eager_(eager), compiled_(compiled), points_(points) {}
 
-  std::vector<CallDifference> run() {
+  std::vector<Difference> run() {
     if (eager_.outputs.size() != compiled_.outputs.size()) {
       expect(false, "number of results", "");
       return std::move(differences_);
@@ -137,14 +120,10 @@ class Comparison {
     const std::string difference = tensor_difference(eager, compiled);
     expect(difference.empty(), "value", where + ": " + difference);
     if (!eager.defined() || !compiled.defined()) return;
-    // Views of what was written to get their history when they are asked for it.
-    for (const at::Tensor& tensor : {eager, compiled}) error_of([&] { tensor.grad_fn(); });
-    expect_equal(eager.requires_grad(), compiled.requires_grad(), "requires_grad", where);
-    expect_equal(eager.is_leaf(), compiled.is_leaf(), "is_leaf", where);
-    expect_equal(eager.is_inference(), compiled.is_inference(), "is_inference", where);
-    if (eager.is_inference() || compiled.is_inference()) return;
-    if (points_.new_versions || is_known_before(eager))
-      expect_equal(eager._version(), compiled._version(), "version", where);
+    const bool versions = points_.new_versions || is_known_before(eager);
+    for (const auto& [what, detail] :
+         flag_differences(TensorFlags(eager), TensorFlags(compiled), versions))
+      expect(false, what, where + ": " + detail);
   }
 
   bool is_known_before(const at::Tensor& tensor) const {
@@ -340,16 +319,12 @@ class Comparison {
   const Run& compiled_;
   const CallPoints& points_;
   std::vector<size_t> roots_;
-  std::vector<CallDifference> differences_;
+  std::vector<Difference> differences_;
 };
 
 Run eager_run(const CallSide& side, uint64_t seed) {
   const compiled_autograd::Disable eager_engine;
   return Run(side, seed);
-}
-
-at::Tensor random_state() {
-  return at::detail::getDefaultCPUGenerator().get_state();
 }
 
 }  // namespace
@@ -373,7 +348,7 @@ ComparedCall compare_call(const CallSide& eager, const CallSide& compiled, uint6
   }
   if (!at::equal(state, random_state())) result.differences.push_back({"random state", ""});
   if (mode_after != at::GradMode::is_enabled()) result.differences.push_back({"grad mode", ""});
-  const std::vector<CallDifference> found = Comparison(expected, actual, points).run();
+  const std::vector<Difference> found = Comparison(expected, actual, points).run();
   result.differences.insert(result.differences.end(), found.begin(), found.end());
   return result;
 }

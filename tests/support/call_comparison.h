@@ -1,12 +1,11 @@
 #pragma once
 
-#include <torch/torch.h>
-
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "ahead/ahead.h"
+#include "support/eager.h"
 
 namespace ahead {
 
@@ -43,16 +42,9 @@ struct CallPoints {
   bool write_to_outputs = true;
 };
 
-/// Something that a caller can see.
-struct CallDifference {
-  /// What kind of thing differs, for example `gradient`.
-  std::string what;
-  std::string detail;
-};
-
 /// What came of comparing two calls.
 struct ComparedCall {
-  std::vector<CallDifference> differences;
+  std::vector<Difference> differences;
   /// Both threw; what eager threw.
   std::string error;
   /// Why the second function cannot be compiled; eager ran.

@@ -7,11 +7,10 @@
 #include <vector>
 
 #include "ahead/compiled_autograd.h"
+#include "support/eager.h"
 
 namespace ahead::test {
 
-/// Random numbers that require grad.
-at::Tensor leaf(at::IntArrayRef sizes);
 /// The `.grad` of every parameter.
 std::vector<at::Tensor> grads_of(const torch::nn::Module& module);
 

@@ -1,12 +1,13 @@
 #include "support/halves.h"
 
-#include "support/like_eager.h"
+#include "support/eager.h"
 
+namespace ahead {
 namespace {
 
 using at::Tensor;
 using Tensors = std::vector<at::Tensor>;
-using Kind = ahead::Slot::Kind;
+using Kind = Slot::Kind;
 
 constexpr uint64_t kRunSeed = 23;
 
@@ -22,13 +23,9 @@ Tensor copy_of(const Tensor& tensor) {
       .set_(raw.storage(), tensor.storage_offset(), tensor.sizes(), tensor.strides());
 }
 
-Tensor random_state() {
-  return at::detail::getDefaultCPUGenerator().get_state();
-}
-
 /// Graphs run below autograd.
-Tensors run(const ahead::Graph& graph, Tensors args) {
-  return ahead::interpret(graph, std::move(args));
+Tensors run(const Graph& graph, Tensors args) {
+  return interpret(graph, std::move(args));
 }
 
 struct Problem {
@@ -46,8 +43,7 @@ void expect_same(const Tensor& expected, const Tensor& actual, const std::string
 
 class HalvesCheck {
  public:
-  HalvesCheck(const ahead::JointGraph& joint, const ahead::PartitionedGraphs& halves,
-              const Tensors& args)
+  HalvesCheck(const JointGraph& joint, const PartitionedGraphs& halves, const Tensors& args)
       : joint_(joint), halves_(halves) {
     for (size_t i = 0; i < args.size(); ++i) {
       const bool tangent = joint.inputs().at(i).slot.kind == Kind::Tangent;
@@ -76,7 +72,7 @@ class HalvesCheck {
            "the backward takes another number of inputs");
     const size_t first = halves_.forward.outputs().size() - num_saved;
     for (size_t i = 0; i < num_saved; ++i) {
-      const ahead::Slot slot{Kind::Saved, static_cast<int32_t>(i)};
+      const Slot slot{Kind::Saved, static_cast<int32_t>(i)};
       expect(halves_.forward.outputs()[first + i].slot == slot, "the forward lacks " + slot.str());
       expect(halves_.backward.inputs()[i].slot == slot, "the backward lacks " + slot.str());
       expect(halves_.backward.inputs()[i].value->is_used(), slot.str() + " is not used");
@@ -103,7 +99,7 @@ class HalvesCheck {
     forward_results_.assign(saved_.begin(), saved_.begin() + ptrdiff_t(results_.size()));
     saved_.erase(saved_.begin(), saved_.begin() + ptrdiff_t(results_.size()));
     for (size_t i = 0; i < saved_.size(); ++i) {
-      const ahead::SavedValue& saved = halves_.saved[i];
+      const SavedValue& saved = halves_.saved[i];
       if (saved.input >= 0) {
         expect(saved_[i].is_alias_of(inputs_[static_cast<size_t>(saved.input)]), "a saved input");
       }
@@ -127,14 +123,14 @@ class HalvesCheck {
   void overwrite_mutated() {
     at::NoGradGuard no_grad;
     for (size_t i = 0; i < results_.size(); ++i) {
-      const ahead::Slot& slot = halves_.forward.outputs()[i].slot;
+      const Slot& slot = halves_.forward.outputs()[i].slot;
       if (slot.kind != Kind::MutatedInput) continue;
       expect_same_input(slot, joint_.outputs()[results_[i]].slot);
       inputs_[static_cast<size_t>(slot.index)].detach().fill_(77);
     }
   }
 
-  void expect_same_input(const ahead::Slot& in_half, const ahead::Slot& in_joint) {
+  void expect_same_input(const Slot& in_half, const Slot& in_joint) {
     const auto& a = halves_.forward.inputs().at(static_cast<size_t>(in_half.index)).slot;
     const auto& b = joint_.inputs().at(static_cast<size_t>(in_joint.index)).slot;
     expect(a == b, in_half.str() + " names another input");
@@ -146,14 +142,14 @@ class HalvesCheck {
     const Tensors actual = run(halves_.backward, std::move(args));
     expect(actual.size() == gradients_.size(), "the number of gradients");
     for (size_t i = 0; i < actual.size(); ++i) {
-      const ahead::Slot& slot = halves_.backward.outputs()[i].slot;
+      const Slot& slot = halves_.backward.outputs()[i].slot;
       expect_same_input(slot, joint_.outputs()[gradients_[i]].slot);
       expect_same(expected_[gradients_[i]], actual[i], slot.str());
     }
   }
 
-  const ahead::JointGraph& joint_;
-  const ahead::PartitionedGraphs& halves_;
+  const JointGraph& joint_;
+  const PartitionedGraphs& halves_;
   Tensors inputs_, tangents_, all_, expected_, forward_results_, saved_;
   std::vector<size_t> results_, gradients_;  ///< positions among the joint graph's outputs
   Tensor random_state_;
@@ -161,15 +157,15 @@ class HalvesCheck {
 
 }  // namespace
 
-std::vector<Tensor> with_captured(const ahead::Graph& graph, const std::vector<Tensor>& args) {
+std::vector<Tensor> with_captured(const Graph& graph, const std::vector<Tensor>& args) {
   std::vector<Tensor> all;
   size_t next = 0;
-  for (const ahead::Graph::Input& input : graph.inputs())
+  for (const Graph::Input& input : graph.inputs())
     all.push_back(input.slot.kind == Kind::Captured ? input.captured : args.at(next++));
   return all;
 }
 
-std::string halves_problem(const ahead::JointGraph& joint, const ahead::PartitionedGraphs& halves,
+std::string halves_problem(const JointGraph& joint, const PartitionedGraphs& halves,
                            const std::vector<Tensor>& args) {
   try {
     HalvesCheck(joint, halves, args).run_all();
@@ -181,7 +177,7 @@ std::string halves_problem(const ahead::JointGraph& joint, const ahead::Partitio
   return "";
 }
 
-std::string results_difference(const ahead::Graph& expected, const ahead::Graph& actual,
+std::string results_difference(const Graph& expected, const Graph& actual,
                                const std::vector<Tensor>& args) {
   try {
     actual.verify();
@@ -201,3 +197,5 @@ std::string results_difference(const ahead::Graph& expected, const ahead::Graph&
   }
   return "";
 }
+
+}  // namespace ahead

@@ -1,15 +1,16 @@
 #include "support/memory_sharing.h"
 
+namespace ahead {
 namespace {
 
 using at::Tensor;
 using Tensors = std::vector<at::Tensor>;
 
 /// The arguments and then the results.
-Tensors visible(const ahead::Graph& graph, const Tensors& args) {
+Tensors visible(const Graph& graph, const Tensors& args) {
   Tensors all;
   for (const Tensor& arg : args) all.push_back(arg.detach());
-  const Tensors results = ahead::interpret(graph, all);
+  const Tensors results = interpret(graph, all);
   all.insert(all.end(), results.begin(), results.end());
   return all;
 }
@@ -24,7 +25,7 @@ Sharing sharing(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-std::string sharing_difference(const ahead::Graph& expected, const ahead::Graph& actual,
+std::string sharing_difference(const Graph& expected, const Graph& actual,
                                const std::vector<Tensor>& args) {
   const Tensors before = visible(expected, args), after = visible(actual, args);
   const auto name = [&](size_t i) {
@@ -41,3 +42,5 @@ std::string sharing_difference(const ahead::Graph& expected, const ahead::Graph&
   }
   return "";
 }
+
+}  // namespace ahead

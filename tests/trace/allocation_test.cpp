@@ -67,6 +67,18 @@ TEST(TracedTensors, WhatTheFunctionLetsGoIsGone) {
       {torch::rand({3})});
 }
 
+TEST(TracedTensors, NothingOfATraceIsLeftBehind) {
+  c10::weak_intrusive_ptr<c10::StorageImpl> memory(c10::intrusive_ptr<c10::StorageImpl>{});
+  const auto function = [&](const std::vector<at::Tensor>& in) -> std::vector<at::Tensor> {
+    const at::Tensor twice = in[0] * 2;
+    memory =
+        at::functionalization::impl::from_functional_tensor(twice).storage().getWeakStorageImpl();
+    return {twice.sin()};
+  };
+  ahead::trace_joint(function, {at::ones({3}).requires_grad_()});
+  EXPECT_EQ(memory.use_count(), 0U);
+}
+
 TEST(AllocationCounter, SeesTensorDataAndLeavesNumbersOut) {
   CountingAllocator allocator;
   at::Tensor x = torch::zeros({5});

@@ -1,13 +1,14 @@
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 
-#include "support/like_eager.h"
+#include "support/trace_check.h"
 
+namespace ahead {
 namespace {
 
 using at::Tensor;
 using Tensors = std::vector<at::Tensor>;
-using Kind = ahead::Slot::Kind;
+using Kind = Slot::Kind;
 
 Tensor random(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat) {
   torch::manual_seed(7);
@@ -40,10 +41,10 @@ TEST(Capture, ReturnedWithoutAnyOperator) {
 TEST(Capture, ReplacedTensorsAreSeenAtEachTrace) {
   Tensor w = random({3});
   auto function = [&w](const Tensors& in) { return Tensors{in[0] * w}; };
-  auto first = ahead::trace(function, {w});
+  auto first = trace(function, {w});
   w = random({3}) + 1;
-  auto second = ahead::trace(function, {torch::ones({3})});
-  EXPECT_TRUE(ahead::interpret(second, {torch::ones({3})})[0].equal(w));
+  auto second = trace(function, {torch::ones({3})});
+  EXPECT_TRUE(interpret(second, {torch::ones({3})})[0].equal(w));
   EXPECT_EQ(first.inputs().size(), 1u);  // w was the argument itself
 }
 
@@ -136,9 +137,9 @@ TEST(Random, SameNumbersAsEager) {
                  {},
                  {}};
   });
-  for (const ahead::Node& node : graph.nodes()) {
+  for (const Node& node : graph.nodes()) {
     const bool random = node.op().name().find("rand") != std::string::npos;
-    EXPECT_TRUE(!random || node.has(ahead::Tag::Random)) << node.op().name();
+    EXPECT_TRUE(!random || node.has(Tag::Random)) << node.op().name();
   }
 }
 
@@ -161,11 +162,11 @@ TEST(Random, GeneratorOfTheUser) {
   auto function = [generator](const Tensors& in) {
     return Tensors{in[0] + torch::randn({3}, generator)};
   };
-  auto graph = ahead::trace(function, {torch::zeros({3})});
+  auto graph = trace(function, {torch::zeros({3})});
   generator.set_current_seed(5);
   Tensor expected = function({torch::zeros({3})})[0];
   generator.set_current_seed(5);
-  EXPECT_TRUE(ahead::interpret(graph, {torch::zeros({3})})[0].equal(expected));
+  EXPECT_TRUE(interpret(graph, {torch::zeros({3})})[0].equal(expected));
 }
 
 class Dtypes : public testing::TestWithParam<at::ScalarType> {};
@@ -210,15 +211,15 @@ TEST(Complex, LazyConjugationAndNegation) {
 
 TEST(MetaDevice, InputsAreTraced) {
   Tensor x = torch::empty({2, 3}, at::kMeta);
-  auto graph = ahead::trace(
-      [](const Tensors& in) { return Tensors{torch::sin(in[0].t()).matmul(in[0])}; }, {x});
+  auto graph =
+      trace([](const Tensors& in) { return Tensors{torch::sin(in[0].t()).matmul(in[0])}; }, {x});
   ASSERT_EQ(graph.outputs().size(), 1u);
   EXPECT_EQ(graph.outputs()[0].value->meta.str(), "f32[3, 3] @meta");
-  EXPECT_EQ(ahead::interpret(graph, {x})[0].sizes(), at::IntArrayRef({3, 3}));
+  EXPECT_EQ(interpret(graph, {x})[0].sizes(), at::IntArrayRef({3, 3}));
 }
 
 TEST(CudaDevice, IsTracedWithoutACudaMachine) {
-  ahead::Graph graph = ahead::trace(
+  Graph graph = trace(
       [](const Tensors&) {
         Tensor y = torch::ones({2}, at::TensorOptions(at::Device("cuda:0")));
         return Tensors{y * 2 + torch::zeros({}, at::kFloat)};
@@ -244,7 +245,7 @@ TEST(Autocast, IsHonouredAndRecorded) {
                  {}};
   });
   bool recorded = false;
-  for (const ahead::Node& node : graph.nodes()) recorded |= node.has(ahead::Tag::Autocast);
+  for (const Node& node : graph.nodes()) recorded |= node.has(Tag::Autocast);
   EXPECT_TRUE(recorded);
   EXPECT_EQ(graph.find_output({Kind::Output, 0}), 0);
   EXPECT_EQ(graph.outputs()[0].value->meta.dtype, at::kBFloat16);
@@ -252,12 +253,12 @@ TEST(Autocast, IsHonouredAndRecorded) {
 
 TEST(Autocast, OutsideOfTheInterpreterChangesNothing) {
   Tensor w = random({3, 3});
-  auto graph =
-      ahead::trace([w](const Tensors& in) { return Tensors{in[0].matmul(w)}; }, {random({2, 3})});
+  auto graph = trace([w](const Tensors& in) { return Tensors{in[0].matmul(w)}; }, {random({2, 3})});
   at::autocast::set_autocast_enabled(at::kCPU, true);
-  auto results = ahead::interpret(graph, {random({2, 3})});
+  auto results = interpret(graph, {random({2, 3})});
   at::autocast::set_autocast_enabled(at::kCPU, false);
   EXPECT_EQ(results[0].scalar_type(), at::kFloat);
 }
 
 }  // namespace
+}  // namespace ahead

@@ -1,7 +1,8 @@
 #include <gtest/gtest.h>
 
-#include "support/like_eager.h"
+#include "support/trace_check.h"
 
+namespace ahead {
 namespace {
 
 using at::Tensor;
@@ -69,3 +70,4 @@ TEST(Cuda, BatchNormUpdatesItsStatisticsLikeEager) {
 }
 
 }  // namespace
+}  // namespace ahead

@@ -2,8 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "support/like_eager.h"
+#include "support/trace_check.h"
 
+namespace ahead {
 namespace {
 
 using at::Tensor;
@@ -78,7 +79,7 @@ Tensor input(at::IntArrayRef sizes = {2, 3}) {
 }
 
 TEST(CustomOp, WithAMetaKernelIsOneNode) {
-  const auto before = ahead::trace_stats().real_kernel_calls;
+  const auto before = trace_stats().real_kernel_calls;
   auto graph = expect_like_eager([] {
     return Scene{
         [](const Tensors& in) {
@@ -90,11 +91,11 @@ TEST(CustomOp, WithAMetaKernelIsOneNode) {
         {}};
   });
   EXPECT_EQ(count(graph, "ahead_test.twice_plus"), 1u);
-  EXPECT_EQ(ahead::trace_stats().real_kernel_calls, before);
+  EXPECT_EQ(trace_stats().real_kernel_calls, before);
 }
 
 TEST(CustomOp, WithoutAMetaKernelRunsItsKernelOnZeros) {
-  const auto before = ahead::trace_stats().real_kernel_calls;
+  const auto before = trace_stats().real_kernel_calls;
   auto graph = expect_like_eager([] {
     return Scene{[](const Tensors& in) {
                    return Tensors{call<Tensor(const Tensor&)>("ahead_test::square_no_meta", in[0])};
@@ -104,13 +105,13 @@ TEST(CustomOp, WithoutAMetaKernelRunsItsKernelOnZeros) {
                  {}};
   });
   EXPECT_EQ(count(graph, "ahead_test.square_no_meta"), 1u);
-  EXPECT_EQ(ahead::trace_stats().real_kernel_calls, before + 1);
-  ahead::TraceOptions options;
+  EXPECT_EQ(trace_stats().real_kernel_calls, before + 1);
+  TraceOptions options;
   options.allow_real_kernels = false;
   auto function = [](const Tensors& in) {
     return Tensors{call<Tensor(const Tensor&)>("ahead_test::square_no_meta", in[0])};
   };
-  EXPECT_THROW(ahead::trace(function, {input()}, options), ahead::Unsupported);
+  EXPECT_THROW(trace(function, {input()}, options), Unsupported);
 }
 
 TEST(CustomOp, ThatWritesToAnIntermediate) {
@@ -225,11 +226,36 @@ TEST(CustomOp, RefusesDifferentViewsOfWhatItWrites) {
       call<void(Tensor&, at::TensorList)>("ahead_test::add_all", x, choose(x));
       return Tensors{x};
     };
-    EXPECT_THROW(ahead::trace(function, {input({3, 3})}), ahead::Unsupported);
+    EXPECT_THROW(trace(function, {input({3, 3})}), Unsupported);
   };
   refuse([](const Tensor& x) { return Tensors{x.t()}; });
   refuse([](const Tensor& x) { return Tensors{x.select(0, 1)}; });
   refuse([](const Tensor& x) { return Tensors{x.unsqueeze(0)}; });
 }
 
+TEST(CustomOp, OperatorRegisteredWhereAnotherWas) {
+  const auto recorded = [](const char* schema, const char* name, auto kernel, auto call) {
+    torch::Library library(torch::Library::DEF, "ahead_reuse", std::nullopt, __FILE__, __LINE__);
+    library.def(schema);
+    library.impl(name, torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, kernel));
+    const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow(
+        ("ahead_reuse::" + std::string(name)).c_str(), "");
+    return trace([&](const Tensors& in) { return Tensors{call(handle, in[0])}; }, {at::zeros({2})})
+        .str();
+  };
+  const auto one = [](const Tensor& x) { return x.clone(); };
+  const auto two = [](const Tensor& x, const Tensor& y) { return at::cat({x, y}); };
+  const std::string first =
+      recorded("one(Tensor x) -> Tensor", "one", one, [](const auto& handle, const Tensor& x) {
+        return handle.template typed<Tensor(const Tensor&)>().call(x);
+      });
+  const std::string second = recorded(
+      "two(Tensor x, Tensor y) -> Tensor", "two", two, [](const auto& handle, const Tensor& x) {
+        return handle.template typed<Tensor(const Tensor&, const Tensor&)>().call(x, x);
+      });
+  EXPECT_NE(first.find("ahead_reuse.one"), std::string::npos) << first;
+  EXPECT_NE(second.find("ahead_reuse.two"), std::string::npos) << second;
+}
+
 }  // namespace
+}  // namespace ahead

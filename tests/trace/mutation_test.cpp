@@ -1,29 +1,20 @@
-#include "support/like_eager.h"
+#include "support/trace_check.h"
 
 #include <gtest/gtest.h>
 
+namespace ahead {
 namespace {
 
 using at::Tensor;
 using Tensors = std::vector<at::Tensor>;
-using Kind = ahead::Slot::Kind;
-
-Tensor leaf(at::IntArrayRef sizes, uint64_t seed = 0) {
-  torch::manual_seed(seed);
-  return torch::randn(sizes).requires_grad_();
-}
-
-Tensor plain(at::IntArrayRef sizes, uint64_t seed = 1) {
-  torch::manual_seed(seed);
-  return torch::randn(sizes);
-}
+using Kind = Slot::Kind;
 
 /// A scene without captured tensors whose inputs do not require grad.
-std::function<Scene()> on_plain_inputs(ahead::aot::FlatFunction function,
+std::function<Scene()> on_plain_inputs(aot::FlatFunction function,
                                        std::vector<std::vector<int64_t>> shapes) {
   return [=] {
     Tensors inputs;
-    for (const auto& shape : shapes) inputs.push_back(plain(shape, inputs.size()));
+    for (const auto& shape : shapes) inputs.push_back(at::randn(shape));
     return Scene{function, inputs, {}, {}};
   };
 }
@@ -93,7 +84,7 @@ TEST(Mutation, OfALeafThatRequiresGradFailsAsInEager) {
     return Tensors{y};
   };
   EXPECT_THROW(function({x}), c10::Error);
-  EXPECT_THROW(ahead::trace(function, {x}), c10::Error);
+  EXPECT_THROW(trace(function, {x}), c10::Error);
 }
 
 TEST(Mutation, OfASavedTensorFailsAsInEager) {
@@ -104,7 +95,7 @@ TEST(Mutation, OfASavedTensorFailsAsInEager) {
   };
   Tensor x = leaf({2});
   EXPECT_THROW(function({x})[0].backward(), c10::Error);
-  EXPECT_THROW(ahead::trace_joint(function, {x}), c10::Error);
+  EXPECT_THROW(trace_joint(function, {x}), c10::Error);
 }
 
 TEST(Mutation, OfALeafUnderNoGrad) {
@@ -164,7 +155,7 @@ TEST(Mutation, IndexPutAndMaskedFill) {
                    y.masked_fill_(y > 0.5, 7);
                    return Tensors{y};
                  },
-                 {leaf({3, 2}), leaf({2, 2}, 5)},
+                 {leaf({3, 2}), leaf({2, 2})},
                  {},
                  {}};
   });
@@ -192,7 +183,7 @@ TEST(Mutation, ReturnsTheMutatedInputItself) {
 
 TEST(Mutation, OfTheSameTensorPassedTwice) {
   expect_like_eager([] {
-    Tensor x = plain({3});
+    Tensor x = at::randn({3});
     return Scene{[](const Tensors& in) {
                    Tensor a = in[0];
                    a.mul_(2);
@@ -206,7 +197,7 @@ TEST(Mutation, OfTheSameTensorPassedTwice) {
 
 TEST(Mutation, KeepsTheLayoutThatAnOutOfPlaceOperatorWouldChange) {
   expect_like_eager([] {
-    Tensor mask = plain({4, 3}) > 0;
+    Tensor mask = at::randn({4, 3}) > 0;
     return Scene{[mask](const Tensors& in) {
                    Tensor y = in[0].t() + 1;
                    y.masked_fill_(mask, 2);
@@ -226,9 +217,9 @@ TEST(Mutation, ThatWouldBroadcastTheTargetFailsAsInEager) {
     y.logical_and_(in[1]);
     return Tensors{y};
   };
-  const Tensors inputs{plain({3}), plain({2, 3})};
+  const Tensors inputs{at::randn({3}), at::randn({2, 3})};
   EXPECT_THROW(function(inputs), c10::Error);
-  EXPECT_THROW(ahead::trace(function, inputs), c10::Error);
+  EXPECT_THROW(trace(function, inputs), c10::Error);
 }
 
 TEST(Mutation, ConcatenatedSlices) {
@@ -245,4 +236,123 @@ TEST(Mutation, ConcatenatedSlices) {
   });
 }
 
+TEST(Mutation, KernelsThatAskForRequiresGrad) {
+  expect_like_eager([] {
+    const Tensor leaf = at::arange(4.0).view({2, 2}).t().clone().requires_grad_();
+    const auto function = [](const Tensors& in) -> Tensors {
+      in[0].fill_diagonal_(3);
+      return {};
+    };
+    return Scene{function, {as_non_leaf(leaf)}, {}, {leaf}};
+  });
+}
+
+TEST(Mutation, DiagonalOfTensorThatDoesNotBeginAtItsStorage) {
+  const auto function = [](const Tensors& in) -> Tensors {
+    in[0].fill_diagonal_(3);
+    return {};
+  };
+  const Tensor leaf = at::zeros({9}).requires_grad_();
+  const Tensor x = (leaf * 1).narrow(0, 3, 4).view({2, 2});
+  const Graph graph = trace_joint(function, {x});
+  const Tensors results = interpret(graph, {x.detach(), at::ones({2, 2})});
+  EXPECT_TRUE(at::equal(results[0], 3 * at::eye(2)));
+  EXPECT_TRUE(at::equal(results[1], 1 - at::eye(2)));
+}
+
+TEST(Mutation, WritesBesideWhatIsRead) {
+  expect_like_eager([] {
+    const auto function = [](const Tensors& in) -> Tensors {
+      in[0].select(1, 0).sub_(in[0].select(1, 2));
+      in[0].slice(0, 0, 2).mul_(in[0].slice(0, 2, 4));
+      in[0].slice(1, 0, 3, 2).add_(in[0].slice(1, 1, 4, 2));
+      in[0].view({16}).mul_(in[0].view({16}));
+      return {};
+    };
+    return Scene{function, {at::arange(16.0).view({4, 4})}, {}, {}};
+  });
+}
+
+TEST(Mutation, WritesThroughExpandThatMakesNothingLarger) {
+  expect_like_eager([] {
+    const auto function = [](const Tensors& in) -> Tensors {
+      in[0].expand({1, -1, 3}).tanh_();
+      const Tensor sum = in[0].sum().expand({});
+      sum.fill_(2).tanh_();
+      return {sum};
+    };
+    return Scene{function, {at::full({2, 3}, 1e10)}, {}, {}};
+  });
+}
+
+TEST(Mutation, WritesToPartsOfExpandedTensors) {
+  expect_like_eager([] {
+    const auto function = [](const Tensors& in) -> Tensors {
+      const Tensor expanded = in[0].expand({3, 2});
+      expanded.select(0, 1).mul_(in[1]);
+      return {expanded * 2, in[0] + 1};
+    };
+    const Tensor leaf = at::full({1, 2}, 3.0).requires_grad_();
+    const Tensor factor = at::full({2}, 5.0).requires_grad_();
+    return Scene{function, {as_non_leaf(leaf), factor}, {}, {leaf, factor}};
+  });
+}
+
+TEST(Mutation, RefusesToWriteToTensorsThatOverlapThemselves) {
+  const auto function = [](const Tensors& in) -> Tensors { return {in[0].tril_()}; };
+  EXPECT_THROW(trace(function, {at::zeros({1, 2}).expand({2, 2})}), Unsupported);
+  const auto windows = [](const Tensors& in) -> Tensors {
+    in[0].unfold(0, 2, 1).mul_(2);
+    return {};
+  };
+  EXPECT_THROW(trace(windows, {at::zeros({4})}), Unsupported);
+}
+
+TEST(Mutation, RefusesDifferentiableWritesBesideFragileViews) {
+  const Tensor x = at::arange(4.0).view({2, 2}), w = at::ones({}).requires_grad_();
+  EXPECT_THROW(trace_joint(
+                   [&](const Tensors& in) -> Tensors {
+                     Tensor view = in[0].t();
+                     view.t_();
+                     view.select(0, 1).mul_(in[1]);
+                     return {in[0] * 1};
+                   },
+                   {x, w}),
+               Unsupported);
+  EXPECT_THROW(trace_joint(
+                   [&](const Tensors& in) -> Tensors {
+                     const Tensor product = in[0] * in[1];
+                     const Tensor part = product.narrow(1, 0, 1);
+                     const Tensor strided = part.as_strided({3}, {1});
+                     part.mul_(2);
+                     return {product, strided};
+                   },
+                   {x, w}),
+               Unsupported);
+}
+
+TEST(Mutation, RefusesResultThatSharesMemoryWithWrittenTensor) {
+  const Tensor x = at::zeros({2});
+  const Tensor same = x.narrow(0, 0, 1);
+  const auto function = [x](const Tensors& in) -> Tensors {
+    in[0].add_(1);
+    return {x};
+  };
+  EXPECT_THROW(trace(function, {same}), Unsupported);
+}
+
+TEST(Mutation, RefusesToReadWhatIsBeingWritten) {
+  const auto reads_itself = [](const Tensors& in) -> Tensors {
+    in[0].sub_(in[0].select(1, 2));
+    return {};
+  };
+  EXPECT_THROW(trace(reads_itself, {at::zeros({3, 3})}), Unsupported);
+  const auto turned = [](const Tensors& in) -> Tensors {
+    in[0].copy_(in[0].t());
+    return {};
+  };
+  EXPECT_THROW(trace(turned, {at::zeros({3, 3})}), Unsupported);
+}
+
 }  // namespace
+}  // namespace ahead

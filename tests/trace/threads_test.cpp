@@ -3,7 +3,7 @@
 
 #include <thread>
 
-#include "support/like_eager.h"
+#include "ahead/ahead.h"
 
 namespace {
 

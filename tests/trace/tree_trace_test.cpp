@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "ahead/ahead.h"
+#include "support/eager.h"
 #include "support/round_trip.h"
 
 namespace {
@@ -46,11 +47,6 @@ std::vector<at::Tensor> of_kind(const Graph& graph, const std::vector<at::Tensor
   return tensors;
 }
 
-void expect_equal(const std::vector<at::Tensor>& found, const std::vector<at::Tensor>& expected) {
-  ASSERT_EQ(found.size(), expected.size());
-  for (size_t i = 0; i < found.size(); ++i) EXPECT_TRUE(at::equal(found[i], expected[i])) << i;
-}
-
 /// Checks that the graph of a call gives eager's results and eager's mutations; returns the graph.
 template <class F, class... Args>
 Graph expect_like_eager(F&& f, const Args&... args) {
@@ -62,11 +58,11 @@ Graph expect_like_eager(F&& f, const Args&... args) {
   const std::vector<at::Tensor> outputs = ahead::interpret(graph, clone(inputs));
   at::NoGradGuard no_grad;
   const std::vector<at::Tensor> mutated = clone(inputs);
-  expect_equal(of_kind(graph, outputs, Slot::Kind::Output), eager(mutated));
+  ahead::expect_same(eager(mutated), of_kind(graph, outputs, Slot::Kind::Output));
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Slot slot = graph.outputs()[i].slot;
     if (slot.kind != Slot::Kind::MutatedInput) continue;
-    EXPECT_TRUE(at::equal(outputs[i], mutated[slot.index])) << slot.str();
+    EXPECT_EQ(ahead::tensor_difference(mutated[slot.index], outputs[i]), "") << slot.str();
   }
   return graph;
 }
@@ -226,7 +222,7 @@ TEST(TreeTrace, JointGraphs) {
   expect_round_trip(graph);
   const auto outputs = ahead::interpret(graph, {x.detach(), w.detach(), at::ones({})});
   const auto expected = torch::autograd::grad({x.matmul(w).tanh().sum()}, {x, w});
-  expect_equal(of_kind(graph, outputs, Slot::Kind::GradOf), expected);
+  ahead::expect_same(expected, of_kind(graph, outputs, Slot::Kind::GradOf));
 }
 
 TEST(TreeTrace, FlatFunctionsKeepTheirMeaning) {

@@ -1,11 +1,12 @@
 #include <gtest/gtest.h>
 
-#include "passes/pass_test.h"
-#include "support/halves.h"
+#include "ahead/ahead.h"
 
 namespace ahead {
 namespace {
 
+using at::Tensor;
+using Tensors = std::vector<at::Tensor>;
 using Values = std::vector<c10::IValue>;
 
 Graph decomposed(const std::string& text, const DecompositionTable& table, size_t changes = 1) {
@@ -132,27 +133,6 @@ TEST(Decompose, RefusesFunctionsThatDoNotFit) {
                        [](const Values& in) -> Tensors { return {in[0].toTensor().mul_(2)}; }}}),
             "[decompose] aten.silu: its decomposition returns 2 tensors, the operator 1. It must "
             "not write to its arguments either.");
-}
-
-TEST(InlineCalls, PutsSubGraphsInPlaceOfCalls) {
-  expect_rewritten(passes::inline_calls, R"(
-graph(%x: f32[2] Primal 0):
-  %y: f32[2] = ahead.call(graph(%0: f32[2] Primal 0): {
-    %1: f32[2] = aten.relu(%0)
-    %2: f32[2] = ahead.call(graph(%0: f32[2] Primal 0): {
-      %1: f32[2] = aten.sin(%0)
-      return (%1 Output 0)
-    }, %1)
-    return (%2 Output 0)
-  }, %x) !effect !must_save
-  return (%y Output 0)
-)",
-                   R"(graph(%0: f32[2] Primal 0):
-  %1: f32[2] = aten.relu(%0) !must_save
-  %2: f32[2] = aten.sin(%1) !must_save
-  return (%2 Output 0)
-)",
-                   2);
 }
 
 }  // namespace

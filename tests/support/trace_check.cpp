@@ -1,81 +1,25 @@
-#include "support/like_eager.h"
+#include "support/trace_check.h"
 
 #include <gtest/gtest.h>
 
-#include <limits>
-
 #include "support/round_trip.h"
 
+namespace ahead {
 namespace {
 
 using at::Tensor;
 using Tensors = std::vector<at::Tensor>;
-using Kind = ahead::Slot::Kind;
+using Kind = Slot::Kind;
 
-constexpr uint64_t kRunSeed = 17;
-
-struct Identity : torch::autograd::Function<Identity> {
-  static Tensor forward(torch::autograd::AutogradContext*, const Tensor& leaf) {
-    return at::empty({0}, leaf.options())
-        .set_(leaf.storage(), leaf.storage_offset(), leaf.sizes(), leaf.strides());
-  }
-  static Tensors backward(torch::autograd::AutogradContext*, Tensors gradients) {
-    return gradients;
-  }
-};
-
-Tensor as_bits(const Tensor& tensor) {
-  Tensor plain = tensor.detach().resolve_conj().resolve_neg().contiguous();
-  if (plain.is_complex()) plain = at::view_as_real(plain);
-  if (!plain.is_floating_point()) return plain;
-  plain = plain.masked_fill(plain.isnan(), std::numeric_limits<double>::quiet_NaN());
-  const auto integer = plain.element_size() == 2   ? at::kShort
-                       : plain.element_size() == 4 ? at::kInt
-                                                   : at::kLong;
-  return plain.view(integer);
-}
-
-std::string describe(const Tensor& tensor) {
-  return tensor.defined() ? meaningful(ahead::TensorMeta::of(tensor.detach())).str() : "undefined";
-}
+constexpr uint64_t kSceneSeed = 0, kRunSeed = 17, kTangentSeed = 100;
 
 void expect_same(const Tensor& expected, const Tensor& actual, const std::string& what) {
   const std::string difference = tensor_difference(expected, actual);
   EXPECT_TRUE(difference.empty()) << what << ": " << difference;
 }
 
-Tensor tangent_for(const Tensor& output, int64_t number) {
-  auto generator = at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(100 + number));
-  const auto wide = output.is_complex() ? at::kComplexDouble : at::kDouble;
-  const Tensor values = at::randn(output.sizes(), generator, wide);
-  return at::empty_like(output.detach()).copy_(values);
-}
-
-/// All that can be seen of a tensor from outside, to prove that tracing changed none of it.
-struct Look {
-  explicit Look(const Tensor& t)
-      : contents(t.is_meta() ? Tensor() : t.detach().clone()),
-        version(t.is_inference() ? 0 : t._version()),
-        grad(t.is_leaf() ? t.grad() : Tensor()),
-        grad_fn(t.grad_fn().get()) {}
-  void expect_unchanged(const Tensor& t, const std::string& what) const {
-    EXPECT_TRUE(!contents.defined() || at::equal(as_bits(contents), as_bits(t))) << what;
-    EXPECT_EQ(version, t.is_inference() ? 0 : t._version()) << what;
-    EXPECT_TRUE(!t.is_leaf() || grad.is_same(t.grad())) << what;
-    EXPECT_EQ(grad_fn, t.grad_fn().get()) << what;
-  }
-  Tensor contents;
-  int64_t version;
-  Tensor grad;
-  const void* grad_fn;
-};
-
-Tensor random_state() {
-  return at::detail::getDefaultCPUGenerator().get_state();
-}
-
 /// Where a graph input came from in the scene: an argument or a captured tensor.
-Tensor origin(const Scene& scene, const ahead::Graph::Input& input) {
+Tensor origin(const Scene& scene, const Graph::Input& input) {
   return input.slot.kind == Kind::Primal ? scene.inputs.at(static_cast<size_t>(input.slot.index))
                                          : input.captured;
 }
@@ -96,9 +40,9 @@ Tensor counterpart(const Scene& from, const Scene& to, const Tensor& tensor) {
 class Comparison {
  public:
   explicit Comparison(const std::function<Scene()>& make_scene)
-      : eager_(make_scene()), traced_(make_scene()) {}
+      : eager_(made_by(make_scene)), traced_(made_by(make_scene)) {}
 
-  ahead::JointGraph run() {
+  JointGraph run() {
     trace();
     run_eager();
     run_graph();
@@ -108,16 +52,20 @@ class Comparison {
   }
 
  private:
+  static Scene made_by(const std::function<Scene()>& make_scene) {
+    torch::manual_seed(kSceneSeed);
+    return make_scene();
+  }
+
   void trace() {
-    std::vector<Look> looks;
-    for (const Tensor& t : traced_.inputs) looks.emplace_back(t);
-    for (const Tensor& t : traced_.captured) looks.emplace_back(t);
+    Tensors outside = traced_.inputs;
+    outside.insert(outside.end(), traced_.captured.begin(), traced_.captured.end());
+    const std::vector<TensorSnapshot> before(outside.begin(), outside.end());
     const Tensor state = random_state();
-    graph_ = ahead::trace_joint(traced_.function, traced_.inputs);
+    graph_ = trace_joint(traced_.function, traced_.inputs);
     EXPECT_TRUE(state.equal(random_state())) << "tracing drew random numbers";
-    size_t next = 0;
-    for (const Tensor& t : traced_.inputs) looks[next++].expect_unchanged(t, "an input");
-    for (const Tensor& t : traced_.captured) looks[next++].expect_unchanged(t, "a captured tensor");
+    for (size_t i = 0; i < outside.size(); ++i)
+      EXPECT_EQ(before[i].change(outside[i]), "") << "input or captured tensor " << i;
     expect_round_trip(graph_);
   }
 
@@ -128,7 +76,7 @@ class Comparison {
   }
 
   /// The eager tensor behind a forward output of the graph.
-  Tensor eager_output(const ahead::Slot& slot) const {
+  Tensor eager_output(const Slot& slot) const {
     if (slot.kind == Kind::Output) return outputs_.at(static_cast<size_t>(slot.index));
     return counterpart(traced_, eager_,
                        origin(traced_, graph_.inputs()[static_cast<size_t>(slot.index)]));
@@ -142,13 +90,14 @@ class Comparison {
       } else if (input.slot.kind == Kind::Tangent) {
         const Tensor root =
             eager_output(graph_.outputs()[static_cast<size_t>(input.slot.index)].slot);
-        tangents_.push_back(tangent_for(root, input.slot.index));
+        tangents_.push_back(random_tangent(at::empty_like(root.detach()),
+                                           kTangentSeed + static_cast<uint64_t>(input.slot.index)));
         roots_.push_back(root);
         args.push_back(tangents_.back());
       }
     }
     torch::manual_seed(kRunSeed);
-    results_ = ahead::interpret(graph_, std::move(args));
+    results_ = interpret(graph_, std::move(args));
     EXPECT_TRUE(random_state_.equal(random_state())) << "other random numbers were drawn";
   }
 
@@ -158,7 +107,7 @@ class Comparison {
                                  /*create_graph=*/false, /*allow_unused=*/true);
   }
 
-  Tensor differentiation_target(const ahead::Graph::Input& input) const {
+  Tensor differentiation_target(const Graph::Input& input) const {
     if (input.slot.kind == Kind::Primal && !eager_.leaves.empty()) {
       return eager_.leaves[static_cast<size_t>(input.slot.index)];
     }
@@ -217,49 +166,21 @@ class Comparison {
   }
 
   Scene eager_, traced_;
-  ahead::JointGraph graph_;
+  JointGraph graph_;
   Tensors outputs_, results_, roots_, tangents_;
   Tensor random_state_;
 };
 
 }  // namespace
 
-ahead::TensorMeta meaningful(ahead::TensorMeta meta) {
-  for (size_t dim = 0; dim < meta.sizes.size(); ++dim) {
-    if (meta.sizes[dim] <= 1 || meta.numel() == 0) meta.strides[dim] = 1;
-  }
-  return meta;
-}
-
-void expect_same(const std::vector<at::Tensor>& eager, const std::vector<at::Tensor>& compiled) {
-  ASSERT_EQ(eager.size(), compiled.size());
-  for (size_t i = 0; i < eager.size(); ++i) {
-    EXPECT_EQ(tensor_difference(eager[i], compiled[i]), "") << i;
-    EXPECT_EQ(eager[i].defined() && eager[i].requires_grad(),
-              compiled[i].defined() && compiled[i].requires_grad())
-        << i;
-  }
-}
-
-std::string tensor_difference(const Tensor& expected, const Tensor& actual) {
-  if (describe(expected) != describe(actual)) {
-    return "expected " + describe(expected) + ", got " + describe(actual);
-  }
-  if (!expected.defined() || expected.is_meta() || at::equal(as_bits(expected), as_bits(actual)))
-    return "";
-  return c10::str("expected ", expected, "\ngot ", actual);
-}
-
-Tensor as_non_leaf(const Tensor& leaf) {
-  return Identity::apply(leaf);
-}
-
-size_t count(const ahead::Graph& graph, const std::string& op) {
+size_t count(const Graph& graph, const std::string& op) {
   size_t found = 0;
-  for (const ahead::Node& node : graph.nodes()) found += node.op().name() == op ? 1 : 0;
+  for (const Node& node : graph.nodes()) found += node.op().name() == op ? 1 : 0;
   return found;
 }
 
-ahead::JointGraph expect_like_eager(const std::function<Scene()>& make_scene) {
+JointGraph expect_like_eager(const std::function<Scene()>& make_scene) {
   return Comparison(make_scene).run();
 }
+
+}  // namespace ahead
