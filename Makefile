@@ -12,6 +12,8 @@ SOURCES = $(wildcard $(shell git ls-files --cached --others --exclude-standard '
 configure = mkdir -p $(1) && { cmake -B $(1) -DTORCH_DIR="$$(cat .deps/torch_dir)" $(2) $(CMAKE_FLAGS) \
   $$(test -f $(1)/CMakeCache.txt || ! command -v ninja >/dev/null || echo -G Ninja) >$(1)/configure.log 2>&1 \
   || { cat $(1)/configure.log; exit 1; }; }
+# Without the test framework, unless the folder is configured already.
+configure_quickly = $(call configure,build,$$(test -f build/CMakeCache.txt || echo -DAHEAD_BUILD_TESTS=OFF))
 build = cmake --build $(1) --parallel $(JOBS)
 ctest = ctest --test-dir $(1) --output-on-failure --parallel $(JOBS)
 
@@ -30,10 +32,9 @@ configure: setup
 build: configure  ## Build the library, the tests and the examples
 	@$(call build,build)
 
-# The first run of the demo does not wait for the test framework. Threads that spin while they wait would
-# make it slow on a busy machine.
+# Threads that spin while they wait would make it slow on a busy machine.
 demo: setup  ## Train a small GPT eagerly and compiled, side by side
-	@$(call configure,build,$$(test -f build/CMakeCache.txt || echo -DAHEAD_BUILD_TESTS=OFF))
+	@$(configure_quickly)
 	@$(call build,build) --target 08_train
 	@OMP_WAIT_POLICY=passive build/examples/08_train
 
@@ -72,7 +73,9 @@ lint: configure  ## Check format, layers and, in src/, the clang-tidy rules
 docs-check:  ## Check the links, file names and commands in the documentation
 	@python3 tools/check_docs.py
 
-install: build  ## Install the library below PREFIX (default /usr/local)
+install: setup  ## Install the library below PREFIX (default /usr/local)
+	@$(configure_quickly)
+	@$(call build,build) --target ahead
 	@cmake --install build --prefix $(PREFIX)
 
 clean:  ## Remove everything that was built; downloads stay
