@@ -54,7 +54,8 @@ ObservedOp::ObservedOp(const c10::OperatorHandle& h) : handle(h), op(&Operator::
   }
   const tracing::TracedOp& traced = tracing::traced_op(h);
   is_composite = h.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
-  is_autocast = traced.is_autocast_cpu || traced.is_autocast_cuda;
+  if (traced.is_autocast_cpu) autocast_keys = autocast_keys.add(c10::DispatchKey::AutocastCPU);
+  if (traced.is_autocast_cuda) autocast_keys = autocast_keys.add(c10::DispatchKey::AutocastCUDA);
   reads_value = takes_tensors && !returns_tensors && h.hasTag(at::Tag::data_dependent_output);
   makes_unfilled = is_unfilled(op->name());
   is_factory = !takes_tensors && results.size() == 1 && results[0] == Holds::Tensor;
