@@ -59,6 +59,14 @@ TEST(Autocast, OperatorsThatItCastsOnOtherDevices) {
   expect("layer_norm", [](const at::Tensor& x) { return at::layer_norm(x, {4}).relu() * x; });
 }
 
+/// What its kernel calls is cast, which no graph does.
+TEST(Autocast, KernelsThatCallWhatIsCast) {
+  const at::Tensor weight = at::rand({1, 4, 4}), other = at::rand({4, 4});
+  const Outcome outcome =
+      expect_like_eager([&](const at::Tensor& x) { return at::bilinear(x, other, weight, {}); });
+  expect_eager(outcome);
+}
+
 TEST(Autocast, TransformerLayer) {
   const Outcome outcome = like_eager([](auto& wrap, Log& log) {
     nn::TransformerEncoderLayer layer(nn::TransformerEncoderLayerOptions(8, 2).dim_feedforward(16));
