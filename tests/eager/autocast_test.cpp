@@ -59,6 +59,14 @@ TEST(Autocast, OperatorsThatItCastsOnOtherDevices) {
   expect("layer_norm", [](const at::Tensor& x) { return at::layer_norm(x, {4}).relu() * x; });
 }
 
+/// Autocast casts it once, so that the gradients of all uses are added up in bfloat16.
+TEST(Autocast, LeafUsedSeveralTimes) {
+  const at::Tensor weight = at::randn({4, 4});
+  expect_doubling(expect_like_eager([&](const at::Tensor& x) {
+    return at::mm(at::layer_norm(at::mm(at::mm(weight, x), x).to(at::kFloat), {4}), x).softmax(1);
+  }));
+}
+
 /// What its kernel calls is cast, which no graph does.
 TEST(Autocast, KernelsThatCallWhatIsCast) {
   const at::Tensor weight = at::rand({1, 4, 4}), other = at::rand({4, 4});
