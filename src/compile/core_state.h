@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/log.h"
 #include "compile/entry.h"
 #include "compile/module_watch.h"
 #include "observe/recorder/recorder.h"
@@ -61,6 +62,10 @@ struct CompiledCore::State {
   std::atomic<uint64_t> calls{0}, observed_calls{0}, cache_hits{0}, eager_calls{0};
   std::atomic<uint64_t> value_misses{0}, traces{0}, recompiles{0}, guard_failures{0};
   std::atomic<double> trace_seconds{0}, compile_seconds{0};
+
+  Warnings warnings;
+  /// Says once why calls run eagerly, or slowly. Reasons that differ in numbers only are one.
+  void say(const std::string& reason, const std::string& consequence);
 
   /// The thread that calls, and whether others do, which hold what they pass.
   std::atomic<std::thread::id> thread{};
