@@ -173,6 +173,7 @@ void CompiledCore::reset() {
   state_->entries.store(std::make_shared<const State::Entries>());
   state_->eager_reason.store(nullptr);
   state_->candidates.clear();
+  state_->last_candidate.reset();
   state_->last_tape.reset();
   state_->handles.clear();
   state_->leaves.clear();

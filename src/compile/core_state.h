@@ -39,6 +39,7 @@ struct CompiledCore::State {
   /// Held while what follows is looked at; never while user code, a trace or a backend runs.
   std::mutex mutex;
   std::vector<std::shared_ptr<Candidate>> candidates;
+  std::shared_ptr<Candidate> last_candidate;  ///< that of the last observed call
   std::shared_ptr<const observe::Tape> last_tape;
   observe::HostSnapshot last_host;  ///< after the last observed call
   /// What the function does depends on which of its tensors have a gradient: programs are guarded.
@@ -114,6 +115,8 @@ struct Observation::State {
   uint64_t generation = 0;
   /// What is known of such calls.
   std::shared_ptr<Candidate> candidate;
+  /// The same of the observed call before; null: there was none.
+  std::shared_ptr<const Candidate> candidate_before;
   /// Programs that fit, and then those that do but for what is stored outside.
   std::vector<std::shared_ptr<Entry>> entries;
   size_t num_fitting = 0;

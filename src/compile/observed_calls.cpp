@@ -100,6 +100,7 @@ class ObservedCall {
   bool is_ready(Candidate& candidate, const std::shared_ptr<const Tape>& tape);
   void note_refusal(Candidate& candidate, const std::string& reason);
   void note_waiting();
+  std::string why_never_settled(const Observation::State& observation, const Tape& tape) const;
   void note_difference(Candidate& candidate, const TapeDifference& found);
   void guard_by_grads();
   /// A program for a recorded function that reads values, or not; `before` is the recording of the
@@ -258,7 +259,8 @@ std::unique_ptr<Observation> ObservedCall::observe(const Situation& now,
                                                             state_.leaves, state_.stores);
   observation->state->entries = std::move(entries);
   observation->state->generation = state_.generation;
-  observation->state->candidate = candidate_for(now);
+  observation->state->candidate_before = state_.last_candidate;
+  observation->state->candidate = state_.last_candidate = candidate_for(now);
   observation->state->scope.emplace(*observation->state->recorder);
   return observation;
 }
@@ -268,6 +270,7 @@ void ObservedCall::settle(const std::string& reason) {
   state_.eager_reason.store(std::make_shared<const std::string>(reason));
   state_.entries.store(std::make_shared<const CompiledCore::State::Entries>());
   state_.candidates.clear();
+  state_.last_candidate.reset();
   state_.last_tape.reset();
   if (options_.fullgraph) throw Unsupported("compile", reason + ".");
   state_.say(reason, " Its calls run eagerly.");
@@ -316,6 +319,29 @@ void ObservedCall::note_waiting() {
       "that somebody else holds). Keep what the function does not read behind a pointer";
   if (options_.fullgraph) throw Unsupported("compile", reason + ".");
   state_.say(reason, "");
+}
+
+/// What keeps calls from being alike, and what to do about it.
+std::string ObservedCall::why_never_settled(const Observation::State& observation,
+                                            const Tape& tape) const {
+  const Situation& now = observation.now;
+  const CallKind* before =
+      observation.candidate_before == nullptr ? nullptr : &observation.candidate_before->kind;
+  const std::string other_kind =
+      before == nullptr
+          ? ""
+          : before->reason(now, state_.modules, options_.depends_on, now.inputs.leaves);
+  const auto& tapes = observation.candidate->tapes;
+  if (other_kind.empty() && !tapes.empty()) {
+    if (const auto found = difference(*tapes.back(), tape)) return in_words(*found);
+  }
+  const std::string calls = "each of " + std::to_string(most_observed_in_a_row) +
+                            " calls in a row is of another kind than those before";
+  if (other_kind.empty()) return calls;
+  return calls + "; the last one: " + other_kind + ". " +
+         (before->spec != now.inputs.spec
+              ? "Pass a number that changes as a tensor"
+              : "Make the calls more alike: pad to a few sizes, for example");
 }
 
 void ObservedCall::note_refusal(Candidate& candidate, const std::string& reason) {
@@ -498,8 +524,7 @@ void ObservedCall::finish(Observation::State& observation, const CompiledCore::E
                            {0, "it changes its own members or captured values (a counter?)"});
   }
   if (options_.confirm != Confirm::EveryCall && state_.observed_in_a_row >= most_observed_in_a_row)
-    return settle("each of " + std::to_string(most_observed_in_a_row) +
-                  " calls in a row is of another kind than those before");
+    return settle(why_never_settled(observation, *tape));
   const bool is_ready = this->is_ready(candidate, tape);
   const std::string not_storable = why_not_storable(*tape);
   if (!not_storable.empty() && candidate.observed > 2) return refuse(candidate, not_storable + ".");

@@ -47,5 +47,25 @@ TEST(Reasons, AreOneForAllSizes) {
   EXPECT_EQ(heard.lines().size(), 1u) << heard.lines().back();
 }
 
+TEST(Reasons, NameTheArgumentThatIsAnotherEachTime) {
+  const Heard heard;
+  auto numbers = compile([](const at::Tensor& x, double rate) { return x * rate; });
+  for (int call = 0; call < 40; ++call) numbers(at::rand({3}), call + 0.5);
+  EXPECT_TRUE(heard.has("made for (Tensor, 30.5), not for (Tensor, 31.5)")) << heard.lines().size();
+  EXPECT_TRUE(heard.has("as a tensor"));
+  auto sizes = compile([](const at::Tensor& x) { return x * 2; });
+  for (int call = 0; call < 40; ++call) sizes(at::rand({1 + call}));
+  EXPECT_TRUE(heard.has("[31]")) << heard.lines().size();
+  EXPECT_TRUE(heard.has("[32]"));
+}
+
+TEST(Reasons, NameTheValueThatIsAnotherEachTime) {
+  const Heard heard;
+  auto counts = compile([](const at::Tensor& x) { return at::zeros({x.sum().item<int64_t>()}); });
+  for (int call = 0; call < 40; ++call) counts(at::full({}, call));
+  ASSERT_EQ(heard.lines().size(), 1u);
+  EXPECT_TRUE(heard.has("a value that is read: 31 instead of 30")) << heard.lines()[0];
+}
+
 }  // namespace
 }  // namespace ahead::test
