@@ -79,6 +79,27 @@ TEST(WholeStep, AdamW) {
   EXPECT_NE(outcome.explanation.find("ahead::optim"), std::string::npos) << outcome.explanation;
 }
 
+/// A step that is left where the loss is no number, after the gradients were taken away.
+TEST(WholeStep, SkippedWhereTheLossIsNoNumber) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    const at::Tensor weight = at::ones({2}).set_requires_grad(true);
+    torch::optim::SGD optimizer({weight}, 0.1);
+    auto step = wrap([&](const at::Tensor& x) {
+      optimizer.zero_grad();
+      const at::Tensor loss = (weight * x).sum();
+      if (loss.isnan().item<bool>()) return loss.detach();
+      loss.backward();
+      optimizer.step();
+      return loss.detach();
+    });
+    for (int call = 0; call < 60; ++call) {
+      log("loss", step(call % 9 == 8 ? at::full({2}, NAN) : at::rand({2})));
+      log("weight", weight);
+    }
+  });
+  expect_hits(outcome);
+}
+
 TEST(WholeStep, GradientsZeroedInPlace) {
   const Outcome outcome = like_eager([](auto& wrap, Log& log) {
     auto net = make_net();
