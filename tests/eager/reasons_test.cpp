@@ -47,6 +47,25 @@ TEST(Reasons, AreOneForAllSizes) {
   EXPECT_EQ(heard.lines().size(), 1u) << heard.lines().back();
 }
 
+TEST(Reasons, HaveOnePrefixAndWholeSentences) {
+  const Heard heard;
+  auto selects = compile([](const at::Tensor& x) { return x.masked_select(x > 0.5); });
+  for (int call = 0; call < 8; ++call) selects(at::rand({5}));
+  const at::Tensor table = leaf({5, 3});
+  auto embeds = compile([&](const at::Tensor& x) {
+    return at::embedding(table, x, -1, /*scale_grad_by_freq=*/false, /*sparse=*/true);
+  });
+  for (int call = 0; call < 8; ++call) embeds(at::arange(3));
+  ASSERT_EQ(heard.lines().size(), 2u);
+  for (const std::string& line : heard.lines()) {
+    SCOPED_TRACE(line);
+    EXPECT_EQ(std::count(line.begin(), line.begin() + 20, '['), 1);
+    EXPECT_EQ(line.back(), '.');
+    EXPECT_EQ(line.find("Impl Call"), std::string::npos);
+    EXPECT_EQ(line.find("tracing"), std::string::npos);
+  }
+}
+
 TEST(Reasons, NameTheArgumentThatIsAnotherEachTime) {
   const Heard heard;
   auto numbers = compile([](const at::Tensor& x, double rate) { return x * rate; });

@@ -121,8 +121,8 @@ void FakeHandler::refuse_if_data_dependent() const {
   if (op_.refusal == nullptr) return;
   throw DataDependent("trace",
                       op_.op->name() + ": " + op_.refusal +
-                          ". Values do not exist while tracing. Keep the decision in tensor "
-                          "operators (where, masked_fill), or outside the traced function.");
+                          ", and graphs are made without values. Keep the decision in "
+                          "tensor operators (where, masked_fill), or outside the function.");
 }
 
 void FakeHandler::refuse_if_symbolic() const {
