@@ -79,6 +79,41 @@ TEST(WholeStep, AdamW) {
   EXPECT_NE(outcome.explanation.find("counts its steps"), std::string::npos) << outcome.explanation;
 }
 
+/// A step whose gradients `clip` makes shorter before they are used.
+template <class Clip>
+Outcome train_clipped(const Clip& clip) {
+  return like_eager([&](auto& wrap, Log& log) {
+    auto net = make_net();
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    auto step = wrap([&](const at::Tensor& x) {
+      optimizer.zero_grad();
+      const at::Tensor loss = net->forward(x).square().mean();
+      loss.backward();
+      clip(net->parameters());
+      optimizer.step();
+      return loss.detach();
+    });
+    for (int call = 0; call < 24; ++call) {
+      log("loss", step(at::randn({3, 5})));
+      log("net", *net);
+    }
+  });
+}
+
+TEST(WholeStep, NormsClippedByLibTorch) {
+  const auto clip = [](const Parameters& p) { torch::nn::utils::clip_grad_norm_(p, 0.1); };
+  expect_eager(train_clipped(clip));
+}
+
+TEST(WholeStep, NormsClippedWithTensors) {
+  expect_hits(train_clipped([](const Parameters& parameters) {
+    std::vector<at::Tensor> norms;
+    for (const auto& p : parameters) norms.push_back(p.grad().norm());
+    const at::Tensor norm = torch::stack(norms).norm();
+    for (const auto& p : parameters) p.grad().mul_((0.1 / (norm + 1e-6)).clamp_max(1));
+  }));
+}
+
 /// A step that is left where the loss is no number, after the gradients were taken away.
 TEST(WholeStep, SkippedWhereTheLossIsNoNumber) {
   const Outcome outcome = like_eager([](auto& wrap, Log& log) {
