@@ -86,5 +86,11 @@ TEST(Reasons, NameTheValueThatIsAnotherEachTime) {
   EXPECT_TRUE(heard.has("a value that is read: 31 instead of 30")) << heard.lines()[0];
 }
 
+TEST(Reasons, ConstantCallablesCanBeCalled) {
+  const auto f = compile([calls = 0](const at::Tensor& x) mutable { return x + ++calls; });
+  EXPECT_TRUE(at::equal(f(at::zeros({2})), at::ones({2})));
+  EXPECT_EQ(f.explain(at::zeros({2})), "nothing is compiled yet");
+}
+
 }  // namespace
 }  // namespace ahead::test
