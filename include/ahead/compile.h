@@ -30,7 +30,7 @@ class Compiled {
   }
 
   template <class... Args>
-  auto operator()(Args&&... args) {
+  auto operator()(Args&&... args) const {
     using Function = detail::TreeFunction<F, std::decay_t<Args>...>;
     using Result = typename Function::Result;
     using Returned = decltype(detail::call(f_, std::forward<Args>(args)...));
@@ -55,7 +55,7 @@ class Compiled {
   std::vector<Program> programs() const { return core_->programs(); }
   /// Whether this call would run from a graph, and if not, why, in words.
   template <class... Args>
-  std::string explain(const Args&... args) {
+  std::string explain(const Args&... args) const {
     detail::TreeFunction<F, std::decay_t<Args>...> function(f_, args...);
     return core_->explain(function.inputs());
   }
@@ -71,20 +71,21 @@ class Compiled {
   }
 
   template <class Function>
-  detail::Served serve(Function& function) {
+  detail::Served serve(Function& function) const {
     if (!core_->traces_function()) return core_->serve(function.inputs(), detail::host_parts(f_));
     return core_->serve_traced(function.inputs(), std::ref(function),
                                [&function] { return function.prototype(); });
   }
 
   template <class... Args>
-  decltype(auto) run_eagerly(Args&&... args) {
+  decltype(auto) run_eagerly(Args&&... args) const {
     return detail::call(f_, std::forward<Args>(args)...);
   }
 
   /// Runs the callable itself: this is the call. What was seen of it may become a program.
   template <class Function, class... Args>
-  decltype(auto) observe(detail::Observation& observation, Function& function, Args&&... args) {
+  decltype(auto) observe(detail::Observation& observation, Function& function,
+                         Args&&... args) const {
     using Returned = decltype(run_eagerly(std::forward<Args>(args)...));
     const auto finish = [&](const typename Function::Result& result) {
       const FlatTree outputs = function.keep(result);
@@ -104,7 +105,8 @@ class Compiled {
     }
   }
 
-  F f_;
+  /// A callable may change itself when it is called, as in a std::function.
+  mutable F f_;
   std::shared_ptr<detail::CompiledCore> core_;
 };
 

@@ -2,23 +2,19 @@
 
 #include <c10/util/Exception.h>
 
-#include <mutex>
-#include <unordered_set>
-
 namespace ahead {
 
-void warn_once(const std::string& message) {
-  warn_once(message, message);
-}
-
-void warn_once(const std::string& key, const std::string& message) {
-  static std::mutex mutex;
-  static auto* said = new std::unordered_set<std::string>;
+void Warnings::once(const std::string& key, const std::string& message) {
   {
-    std::lock_guard<std::mutex> lock(mutex);
-    if (!said->insert(key).second) return;
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!said_.insert(key).second) return;
   }
   TORCH_WARN(message);
+}
+
+void warn_once(const std::string& message) {
+  static auto* warnings = new Warnings;
+  warnings->once(message, message);
 }
 
 }  // namespace ahead

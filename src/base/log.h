@@ -1,12 +1,23 @@
 #pragma once
 
+#include <mutex>
 #include <string>
+#include <unordered_set>
 
 namespace ahead {
 
-/// Tells the user something once per process and text, on LibTorch's warning channel.
+/// What somebody has told the user on LibTorch's warning channel. Threads may share it.
+class Warnings {
+ public:
+  /// Says it, unless something with the same key has been said.
+  void once(const std::string& key, const std::string& message);
+
+ private:
+  std::mutex mutex_;
+  std::unordered_set<std::string> said_;
+};
+
+/// Tells the user something once per process and text.
 void warn_once(const std::string& message);
-/// The same once per process and key, for texts that name what is different each time.
-void warn_once(const std::string& key, const std::string& message);
 
 }  // namespace ahead

@@ -1,9 +1,10 @@
 #include "ahead/detail/compiled_core.h"
 
 #include <algorithm>
+#include <cctype>
+#include <iterator>
 
 #include "ahead/errors.h"
-#include "base/log.h"
 #include "checkpoint/saved_tensor_hooks.h"
 #include "compile/core_state.h"
 #include "compile/custom_op_check.h"
@@ -64,6 +65,15 @@ void CompiledCore::State::remove(const std::shared_ptr<Entry>& entry) {
   auto changed = std::make_shared<Entries>(*entries.load());
   changed->erase(std::remove(changed->begin(), changed->end(), entry), changed->end());
   entries.store(std::move(changed));
+}
+
+void CompiledCore::State::say(const std::string& reason, const std::string& consequence) {
+  std::string key;
+  std::copy_if(reason.begin(), reason.end(), std::back_inserter(key),
+               [](unsigned char letter) { return std::isalpha(letter) != 0; });
+  const bool names_stage = reason.starts_with('[');
+  warnings.once(key, (names_stage ? "" : "[compile] ") + reason +
+                         (reason.ends_with('.') ? "" : ".") + consequence);
 }
 
 void CompiledCore::State::learn_handles(const observe::Tape& tape,
@@ -166,6 +176,7 @@ void CompiledCore::reset() {
   state_->entries.store(std::make_shared<const State::Entries>());
   state_->eager_reason.store(nullptr);
   state_->candidates.clear();
+  state_->last_candidate.reset();
   state_->last_tape.reset();
   state_->handles.clear();
   state_->leaves.clear();

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/log.h"
 #include "compile/entry.h"
 #include "compile/module_watch.h"
 #include "observe/recorder/recorder.h"
@@ -38,6 +39,7 @@ struct CompiledCore::State {
   /// Held while what follows is looked at; never while user code, a trace or a backend runs.
   std::mutex mutex;
   std::vector<std::shared_ptr<Candidate>> candidates;
+  std::shared_ptr<Candidate> last_candidate;  ///< that of the last observed call
   std::shared_ptr<const observe::Tape> last_tape;
   observe::HostSnapshot last_host;  ///< after the last observed call
   /// What the function does depends on which of its tensors have a gradient: programs are guarded.
@@ -61,6 +63,10 @@ struct CompiledCore::State {
   std::atomic<uint64_t> calls{0}, observed_calls{0}, cache_hits{0}, eager_calls{0};
   std::atomic<uint64_t> value_misses{0}, traces{0}, recompiles{0}, guard_failures{0};
   std::atomic<double> trace_seconds{0}, compile_seconds{0};
+
+  Warnings warnings;
+  /// Says once why calls run eagerly, or slowly. Reasons that differ in numbers only are one.
+  void say(const std::string& reason, const std::string& consequence);
 
   /// The thread that calls, and whether others do, which hold what they pass.
   std::atomic<std::thread::id> thread{};
@@ -109,6 +115,8 @@ struct Observation::State {
   uint64_t generation = 0;
   /// What is known of such calls.
   std::shared_ptr<Candidate> candidate;
+  /// The same of the observed call before; null: there was none.
+  std::shared_ptr<const Candidate> candidate_before;
   /// Programs that fit, and then those that do but for what is stored outside.
   std::vector<std::shared_ptr<Entry>> entries;
   size_t num_fitting = 0;

@@ -6,7 +6,6 @@
 
 #include "ahead/detail/compiled_core.h"
 #include "ahead/errors.h"
-#include "base/log.h"
 #include "compile/core_state.h"
 #include "compile/dump.h"
 #include "compile/state_run.h"
@@ -93,7 +92,7 @@ class ObservedCall {
   std::unique_ptr<Observation> observe(const Situation& now,
                                        std::vector<std::shared_ptr<Entry>> entries);
   Served run_eagerly();
-  void settle(const std::string& key, const std::string& reason);
+  void settle(const std::string& reason);
   void refuse(const Candidate& candidate, const std::string& reason);
   std::shared_ptr<Candidate> candidate_for(const Situation& now);
   void confirm(const std::shared_ptr<Entry>& entry, const std::shared_ptr<const Tape>& tape,
@@ -101,6 +100,7 @@ class ObservedCall {
   bool is_ready(Candidate& candidate, const std::shared_ptr<const Tape>& tape);
   void note_refusal(Candidate& candidate, const std::string& reason);
   void note_waiting();
+  std::string why_never_settled(const Observation::State& observation, const Tape& tape) const;
   void note_difference(Candidate& candidate, const TapeDifference& found);
   void guard_by_grads();
   /// A program for a recorded function that reads values, or not; `before` is the recording of the
@@ -132,7 +132,7 @@ Served ObservedCall::serve(const FlatTree& inputs, const HostParts& host) {
   if (!std::all_of(inputs.leaves.begin(), inputs.leaves.end(), is_dense)) {
     const std::string reason = "an argument is no dense tensor (sparse, nested or the like).";
     if (options_.fullgraph) throw Unsupported("compile", reason + " Make it dense.");
-    warn_once(reason, reason + " Such calls run eagerly.");
+    state_.say(reason, " Such calls run eagerly.");
     return run_eagerly();
   }
   const Situation now{inputs, AmbientState::current(), &host};
@@ -235,9 +235,9 @@ std::unique_ptr<Observation> ObservedCall::observe(const Situation& now,
   if (count != 0 && entries.empty()) state_.guard_failures.fetch_add(1);
   const auto limit = static_cast<size_t>(std::max<int64_t>(options_.recompile_limit, 0));
   if (missed_values_ && count >= limit) {
-    settle("values",
-           "the function reads an integer or a truth value that has more values than "
-           "Options::recompile_limit allows programs. Raise it, or return the tensor");
+    settle(
+        "the function reads an integer or a truth value that has more values than "
+        "Options::recompile_limit allows programs. Raise it, or return the tensor");
     run_eagerly();
     return nullptr;
   }
@@ -246,7 +246,7 @@ std::unique_ptr<Observation> ObservedCall::observe(const Situation& now,
                                " programs do not fit this call. Raise Options::recompile_limit, or "
                                "make the calls more alike.";
     if (options_.fullgraph) throw Unsupported("compile", reason);
-    warn_once("recompile_limit", reason + " Such calls run eagerly.");
+    state_.say(reason, " Such calls run eagerly.");
     run_eagerly();
     return nullptr;
   }
@@ -259,25 +259,28 @@ std::unique_ptr<Observation> ObservedCall::observe(const Situation& now,
                                                             state_.leaves, state_.stores);
   observation->state->entries = std::move(entries);
   observation->state->generation = state_.generation;
-  observation->state->candidate = candidate_for(now);
+  observation->state->candidate_before = state_.last_candidate;
+  observation->state->candidate = state_.last_candidate = candidate_for(now);
   observation->state->scope.emplace(*observation->state->recorder);
   return observation;
 }
 
 /// From now on all calls run eagerly.
-void ObservedCall::settle(const std::string& key, const std::string& reason) {
+void ObservedCall::settle(const std::string& reason) {
   state_.eager_reason.store(std::make_shared<const std::string>(reason));
   state_.entries.store(std::make_shared<const CompiledCore::State::Entries>());
   state_.candidates.clear();
+  state_.last_candidate.reset();
   state_.last_tape.reset();
   if (options_.fullgraph) throw Unsupported("compile", reason + ".");
-  warn_once("[compile] " + key, "[compile] " + reason + ". Its calls run eagerly.");
+  state_.say(reason, " Its calls run eagerly.");
 }
 
 /// Calls of this kind run eagerly.
 void ObservedCall::refuse(const Candidate& candidate, const std::string& reason) {
   if (options_.fullgraph) throw Unsupported("compile", reason);
-  warn_once("[compile] " + reason + (reason.back() == '.' ? "" : ".") + " Such calls run eagerly.");
+  state_.say(reason, " Such calls run eagerly.");
+  state_.observed_in_a_row = 0;
   auto entry = std::make_shared<Entry>(candidate.kind);
   entry->eager_reason = reason;
   entry->seen.store(std::make_shared<const Entry::Seen>());
@@ -315,7 +318,30 @@ void ObservedCall::note_waiting() {
       "state "
       "that somebody else holds). Keep what the function does not read behind a pointer";
   if (options_.fullgraph) throw Unsupported("compile", reason + ".");
-  warn_once("[compile] waiting", "[compile] " + reason + ".");
+  state_.say(reason, "");
+}
+
+/// What keeps calls from being alike, and what to do about it.
+std::string ObservedCall::why_never_settled(const Observation::State& observation,
+                                            const Tape& tape) const {
+  const Situation& now = observation.now;
+  const CallKind* before =
+      observation.candidate_before == nullptr ? nullptr : &observation.candidate_before->kind;
+  const std::string other_kind =
+      before == nullptr
+          ? ""
+          : before->reason(now, state_.modules, options_.depends_on, now.inputs.leaves);
+  const auto& tapes = observation.candidate->tapes;
+  if (other_kind.empty() && !tapes.empty()) {
+    if (const auto found = difference(*tapes.back(), tape)) return in_words(*found);
+  }
+  const std::string calls = "each of " + std::to_string(most_observed_in_a_row) +
+                            " calls in a row is of another kind than those before";
+  if (other_kind.empty()) return calls;
+  return calls + "; the last one: " + other_kind + ". " +
+         (before->spec != now.inputs.spec
+              ? "Pass a number that changes as a tensor"
+              : "Make the calls more alike: pad to a few sizes, for example");
 }
 
 void ObservedCall::note_refusal(Candidate& candidate, const std::string& reason) {
@@ -334,7 +360,7 @@ void ObservedCall::note_difference(Candidate& candidate, const TapeDifference& f
   // The first call may do something else than all others.
   const bool is_strict = options_.confirm == Confirm::EveryCall && candidate.observed > 2;
   if (!is_explained_ && (++candidate.differences >= most_differences || is_strict))
-    settle("differences", in_words(found));
+    settle(in_words(found));
 }
 
 /// Whether what was seen is to become a program now.
@@ -491,15 +517,14 @@ void ObservedCall::finish(Observation::State& observation, const CompiledCore::E
       continue;
     state_.remove(entry);
     if (!entry->lost_an_owner() && ++state_.contradictions >= most_contradictions)
-      return settle("contradictions", in_words(*found));
+      return settle(in_words(*found));
   }
   if (changed_itself) {
     return note_difference(candidate,
                            {0, "it changes its own members or captured values (a counter?)"});
   }
   if (options_.confirm != Confirm::EveryCall && state_.observed_in_a_row >= most_observed_in_a_row)
-    return settle("never settles", "each of " + std::to_string(most_observed_in_a_row) +
-                                       " calls in a row is of another kind than those before");
+    return settle(why_never_settled(observation, *tape));
   const bool is_ready = this->is_ready(candidate, tape);
   const std::string not_storable = why_not_storable(*tape);
   if (!not_storable.empty() && candidate.observed > 2) return refuse(candidate, not_storable + ".");

@@ -86,13 +86,17 @@ void check_histories(const runtime::CallPlan& plan, const std::vector<at::Tensor
 }
 
 std::string in_words(const TapeDifference& found) {
-  const std::string remedy =
-      found.text.find("value that is read") != std::string::npos
-          ? ". Read a truth value instead ((x.sum() > 0).item<bool>()), or return the tensor"
-          : ". Make what changes an argument, or name it in Options::depends_on; an optimizer that "
-            "counts its steps (Adam, AdamW) changes with every call, which those of ahead::optim "
-            "are made for";
-  return "the function does not do the same in calls that look alike: " + found.text + remedy;
+  const auto mentions = [&](const char* text) {
+    return found.text.find(text) != std::string::npos;
+  };
+  std::string remedy = "Make what changes an argument, or name it in Options::depends_on";
+  if (mentions("value that is read")) {
+    remedy = "Read a truth value instead ((x.sum() > 0).item<bool>()), or return the tensor";
+  } else if (mentions("a number: ") || mentions(": argument ")) {
+    remedy += "; an optimizer that counts its steps (Adam, AdamW) makes its step outside";
+  }
+  return "the function does not do the same in calls that look alike: " + found.text + ". " +
+         remedy;
 }
 
 }  // namespace ahead::detail

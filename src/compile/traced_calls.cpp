@@ -1,6 +1,5 @@
 #include "ahead/detail/compiled_core.h"
 #include "ahead/errors.h"
-#include "base/log.h"
 #include "compile/core_state.h"
 #include "compile/dump.h"
 #include "runtime/call/call.h"
@@ -26,7 +25,6 @@ class TracedEntry {
       compile_seconds = made.compile_seconds;
     } catch (const Unsupported& error) {
       if (options_.fullgraph) throw;
-      warn_once(error.msg() + " This call runs eagerly.");
       made.plan = std::make_shared<const runtime::CallPlan>();
       refusal = error.msg();
     }
@@ -74,7 +72,7 @@ Served CompiledCore::serve_traced(const FlatTree& inputs, const aot::FlatFunctio
                                  " programs do not fit this call (" + explain(inputs) +
                                  "). Raise Options::recompile_limit, or make the calls more alike.";
       if (options_.fullgraph) throw Unsupported("compile", reason);
-      warn_once("recompile_limit", reason + " Such calls run eagerly.");
+      state_->say(reason, " Such calls run eagerly.");
       state_->eager_calls.fetch_add(1);
       return {};
     }
@@ -82,6 +80,7 @@ Served CompiledCore::serve_traced(const FlatTree& inputs, const aot::FlatFunctio
     TracedEntry maker(options_, compilers_, prototype);
     const std::shared_ptr<Entry> stale = is_stale ? entry : nullptr;
     entry = maker.make(now, state_->modules, function);
+    if (!entry->eager_reason.empty()) state_->say(entry->eager_reason, " This call runs eagerly.");
     state_->trace_seconds.fetch_add(maker.trace_seconds);
     state_->compile_seconds.fetch_add(maker.compile_seconds);
     lock.lock();

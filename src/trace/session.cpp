@@ -95,8 +95,10 @@ std::vector<at::Tensor> run_engine(const edge_list& roots, const std::vector<at:
     throw;
   } catch (const c10::Error& error) {
     explain(error);
-    throw Unsupported("trace", "the function has no gradient: " + error.msg() +
-                                   " Trace it in no_grad mode if none is needed.");
+    const std::string reason = error.msg();
+    throw Unsupported("trace", "the function has no gradient: " + reason +
+                                   (reason.ends_with('.') ? "" : ".") +
+                                   " Call it in no_grad mode if none is needed.");
   }
 }
 

@@ -142,6 +142,34 @@ TEST(Errors, TwoThreadsCall) {
   EXPECT_EQ(stats.eager_calls, 0u);
 }
 
+/// Threads number the nodes of autograd each for itself, and take gradients while others are
+/// observed.
+TEST(Errors, ThreadsTakeGradients) {
+  torch::nn::Linear layer(4, 4);
+  const auto f = [&](const at::Tensor& x) { return layer(x).square().mean(); };
+  for (int round = 0; round < 4; ++round) {
+    auto compiled = compile(f);
+    std::atomic<int> wrong{0};
+    const auto work = [&](int head_start) {
+      at::Tensor nodes = leaf({1});
+      for (int i = 0; i < 500 * head_start; ++i) nodes = nodes + 1;
+      for (int call = 0; call < 60; ++call) {
+        const at::Tensor x = leaf({3, 4});
+        const at::Tensor expected = torch::autograd::grad({f(x)}, {x})[0];
+        if (!at::equal(torch::autograd::grad({compiled(x)}, {x})[0], expected)) ++wrong;
+      }
+    };
+    std::thread first(work, 2), second(work, 1), third(work, 0);
+    first.join();
+    second.join();
+    third.join();
+    const CompileStats stats = compiled.stats();
+    EXPECT_EQ(wrong, 0);
+    EXPECT_EQ(stats.eager_calls, 0u) << compiled.explain(leaf({3, 4}));
+    EXPECT_GE(2 * stats.cache_hits, stats.calls);
+  }
+}
+
 /// Each call adds one to a running sum under a lock of the user's: none may be lost.
 TEST(Errors, TwoThreadsCallAFunctionWithState) {
   at::Tensor total = at::zeros({}, at::kLong);

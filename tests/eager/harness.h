@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -199,5 +200,17 @@ void expect_some_hits(const Outcome& outcome);
 void expect_eager(const Outcome& outcome);
 /// Expects one or the other: not to be observed for ever.
 void expect_settled(const Outcome& outcome);
+
+/// While it exists, autocast casts to bfloat16 on the CPU.
+class Autocast {
+ public:
+  Autocast() { at::autocast::set_autocast_enabled(at::kCPU, true); }
+  ~Autocast() {
+    at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+  }
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+};
 
 }  // namespace ahead::test

@@ -1,4 +1,3 @@
-#include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -275,13 +274,10 @@ TEST(Hooks, UnderAutocast) {
   const Outcome outcome = like_eager([](auto& wrap, Log& log) {
     const at::Tensor weight = leaf({3, 3});
     auto layer = wrap([&](const at::Tensor& x) {
-      at::autocast::set_autocast_enabled(at::kCPU, true);
+      const Autocast autocast;
       const at::Tensor hidden = at::mm(x, weight);
       hidden.register_hook([](const at::Tensor& gradient) { return gradient * 2; });
-      const at::Tensor loss = hidden.to(at::kFloat).pow(2).sum();
-      at::autocast::clear_cache();
-      at::autocast::set_autocast_enabled(at::kCPU, false);
-      return loss;
+      return hidden.to(at::kFloat).pow(2).sum();
     });
     for (int call = 0; call < 24; ++call) {
       const at::Tensor loss = layer(at::randn({2, 3}));

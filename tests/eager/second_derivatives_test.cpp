@@ -1,4 +1,3 @@
-#include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -252,11 +251,8 @@ TEST(SecondDerivatives, OfCustomFunctionsThatDraw) {
 
 TEST(SecondDerivatives, UnderAutocast) {
   expect_derivatives([](const at::Tensor& x, const at::Tensor& w) {
-    at::autocast::set_autocast_enabled(at::kCPU, true);
-    const at::Tensor y = with_noise(x).matmul(w).tanh();
-    at::autocast::clear_cache();
-    at::autocast::set_autocast_enabled(at::kCPU, false);
-    return y.to(at::kFloat).square();
+    const Autocast autocast;
+    return with_noise(x).matmul(w).tanh().to(at::kFloat).square();
   });
 }
 

@@ -242,19 +242,42 @@ TEST(TrainingLoops, MasksDrawnByTheHost) {
   expect_eager(outcome);
 }
 
-TEST(TrainingLoops, ElementsWrittenByTheHost) {
-  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+/// A mask whose elements the host writes, each time others, or each time the same.
+template <class Make>
+Outcome mask_by_hand(const Make& make, bool is_random) {
+  return like_eager([&](auto& wrap, Log& log) {
     std::mt19937 random(5);
     auto masked = wrap([&](const at::Tensor& x) {
-      const at::Tensor mask = torch::zeros({4, 5});
-      auto elements = mask.accessor<float, 2>();
-      for (int64_t row = 0; row < 4; ++row) elements[row][random() % 5] = 1;
+      const at::Tensor mask = make(x);
+      auto elements = mask.template accessor<float, 2>();
+      for (int64_t row = 0; row < 4; ++row) {
+        for (int64_t column = 0; column < 5; ++column)
+          elements[row][column] = static_cast<float>((is_random ? random() : row + column) % 2);
+      }
       return (x * mask).sum(1);
     });
     for (int call = 0; call < 20; ++call) log("result", masked(at::randn({4, 5})));
     log("next", static_cast<double>(random()));
   });
-  expect_eager(outcome);
+}
+
+TEST(TrainingLoops, ElementsWrittenByTheHost) {
+  const auto expect = [](const char* name, const auto& make) {
+    SCOPED_TRACE(name);
+    expect_eager(mask_by_hand(make, /*is_random=*/true));
+    expect_hits(mask_by_hand(make, /*is_random=*/false));
+  };
+  expect("zeros", [](const at::Tensor&) { return at::zeros({4, 5}); });
+  expect("empty", [](const at::Tensor&) { return at::empty({4, 5}); });
+  expect("empty of a size", [](const at::Tensor& x) { return at::empty(x.sizes(), x.options()); });
+  expect("zeros_like", [](const at::Tensor& x) { return at::zeros_like(x); });
+  expect("ones_like", [](const at::Tensor& x) { return at::ones_like(x); });
+  expect("full_like", [](const at::Tensor& x) { return at::full_like(x, 2); });
+  expect("empty_like", [](const at::Tensor& x) { return at::empty_like(x); });
+  expect("new_zeros", [](const at::Tensor& x) { return x.new_zeros({4, 5}); });
+  expect("new_ones", [](const at::Tensor& x) { return x.new_ones({4, 5}); });
+  expect("new_full", [](const at::Tensor& x) { return x.new_full({4, 5}, 2); });
+  expect("new_empty", [](const at::Tensor& x) { return x.new_empty({4, 5}); });
 }
 
 }  // namespace

@@ -68,13 +68,69 @@ TEST(WholeStep, Adagrad) {
 TEST(WholeStep, Adam) {
   const Outcome outcome = train([](const Parameters& p) { return torch::optim::Adam(p, 0.01); });
   expect_eager(outcome);
-  EXPECT_NE(outcome.explanation.find("ahead::optim"), std::string::npos) << outcome.explanation;
+  EXPECT_NE(outcome.explanation.find("counts its steps"), std::string::npos) << outcome.explanation;
 }
 
 TEST(WholeStep, AdamW) {
   const Outcome outcome = train([](const Parameters& p) { return torch::optim::AdamW(p, 0.01); });
   expect_eager(outcome);
-  EXPECT_NE(outcome.explanation.find("ahead::optim"), std::string::npos) << outcome.explanation;
+  EXPECT_NE(outcome.explanation.find("counts its steps"), std::string::npos) << outcome.explanation;
+}
+
+/// A step whose gradients `clip` makes shorter before they are used.
+template <class Clip>
+Outcome train_clipped(const Clip& clip) {
+  return like_eager([&](auto& wrap, Log& log) {
+    auto net = make_net();
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    auto step = wrap([&](const at::Tensor& x) {
+      optimizer.zero_grad();
+      const at::Tensor loss = net->forward(x).square().mean();
+      loss.backward();
+      clip(net->parameters());
+      optimizer.step();
+      return loss.detach();
+    });
+    for (int call = 0; call < 24; ++call) {
+      log("loss", step(at::randn({3, 5})));
+      log("net", *net);
+    }
+  });
+}
+
+TEST(WholeStep, NormsClippedByLibTorch) {
+  const auto clip = [](const Parameters& p) { torch::nn::utils::clip_grad_norm_(p, 0.1); };
+  expect_eager(train_clipped(clip));
+}
+
+TEST(WholeStep, NormsClippedWithTensors) {
+  expect_hits(train_clipped([](const Parameters& parameters) {
+    std::vector<at::Tensor> norms;
+    for (const auto& p : parameters) norms.push_back(p.grad().norm());
+    const at::Tensor norm = torch::stack(norms).norm();
+    for (const auto& p : parameters) p.grad().mul_((0.1 / (norm + 1e-6)).clamp_max(1));
+  }));
+}
+
+/// A step that is left where the loss is no number, after the gradients were taken away.
+TEST(WholeStep, SkippedWhereTheLossIsNoNumber) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    const at::Tensor weight = at::ones({2}).set_requires_grad(true);
+    torch::optim::SGD optimizer({weight}, 0.1);
+    auto step = wrap([&](const at::Tensor& x) {
+      optimizer.zero_grad();
+      const at::Tensor loss = (weight * x).sum();
+      if (loss.isnan().item<bool>()) return loss.detach();
+      loss.backward();
+      optimizer.step();
+      return loss.detach();
+    });
+    for (int call = 0; call < 60; ++call) {
+      log("loss", step(call % 9 == 8 ? at::full({2}, NAN) : at::rand({2})));
+      log("weight", weight);
+    }
+  });
+  expect_hits(outcome);
 }
 
 TEST(WholeStep, GradientsZeroedInPlace) {

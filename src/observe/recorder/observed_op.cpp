@@ -34,6 +34,12 @@ bool is_unfilled(std::string_view name) {
   return name.starts_with("aten.empty") || name.starts_with("aten.new_empty");
 }
 
+/// Whether it fills new memory, of a tensor that it is given at most what that looks like.
+bool is_new(std::string_view name) {
+  const std::string_view base = name.substr(0, name.find('.', sizeof("aten.") - 1));
+  return name.starts_with("aten.new_") || (name.starts_with("aten.") && base.ends_with("_like"));
+}
+
 }  // namespace
 
 ObservedOp::ObservedOp(const c10::OperatorHandle& h) : handle(h), op(&Operator::of(h)) {
@@ -54,10 +60,13 @@ ObservedOp::ObservedOp(const c10::OperatorHandle& h) : handle(h), op(&Operator::
   }
   const tracing::TracedOp& traced = tracing::traced_op(h);
   is_composite = h.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
-  is_autocast = traced.is_autocast_cpu || traced.is_autocast_cuda;
+  if (traced.is_autocast_cpu) autocast_keys = autocast_keys.add(c10::DispatchKey::AutocastCPU);
+  if (traced.is_autocast_cuda) autocast_keys = autocast_keys.add(c10::DispatchKey::AutocastCUDA);
   reads_value = takes_tensors && !returns_tensors && h.hasTag(at::Tag::data_dependent_output);
   makes_unfilled = is_unfilled(op->name());
-  is_factory = !takes_tensors && results.size() == 1 && results[0] == Holds::Tensor;
+  const bool is_of_looks = is_new(op->name()) && !schema.is_mutable();
+  is_factory =
+      (!takes_tensors || is_of_looks) && results.size() == 1 && results[0] == Holds::Tensor;
   is_random = traced.random;
   is_of_the_user = !op->name().starts_with("aten.");
   has_decomposition = traced.decomposition != nullptr;

@@ -27,10 +27,10 @@ struct ObservedOp {
   bool returns_tensors = false;
   /// It is made of other operators, above autograd: these are written down as well.
   bool is_composite = false;
-  bool is_autocast = false;     ///< autocast may cast what it takes
-  bool reads_value = false;     ///< returns a value of a tensor rather than a tensor
-  bool makes_unfilled = false;  ///< returns new memory that nobody has written to
-  bool is_factory = false;      ///< makes a tensor without being given one
+  c10::DispatchKeySet autocast_keys;  ///< at which autocast stands before it
+  bool reads_value = false;           ///< returns a value of a tensor rather than a tensor
+  bool makes_unfilled = false;        ///< returns new memory that nobody has written to
+  bool is_factory = false;            ///< makes a tensor out of no other one's contents
   bool is_random = false;
   bool is_of_the_user = false;  ///< none of LibTorch's
   /// The trace has a way with it that what it is made of has not.

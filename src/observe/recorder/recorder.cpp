@@ -297,7 +297,8 @@ void Recorder::call(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
   take_arguments(op, &stack[base], step);
   step.number = scopes_.empty() ? 0 : static_cast<uint32_t>(scopes_.back() + 1);
   const size_t index = add(std::move(step));
-  const bool is_composite = op.is_composite || (op.is_autocast && is_autocast_enabled());
+  // Autocast calls the operator again; where it has no kernel for the devices, nobody does.
+  const bool is_composite = op.is_composite || keys.has_any(op.autocast_keys);
   bool threw = true;
   const auto note_error = c10::make_scope_exit([&] {
     if (threw) refuse(op.op->name() + ": it throws inside the function");

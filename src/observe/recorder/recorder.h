@@ -67,7 +67,8 @@ class Recorder {
     bool has_flag = false;         ///< it was told itself to require grad
     bool is_watched_leaf = false;  ///< its `.grad` may be changed
     const c10::TensorImpl* grad = nullptr;
-    int32_t scope = -1;  ///< the composite operator that made it, as a step
+    int32_t scope = -1;     ///< the composite operator that made it, as a step
+    bool is_inner = false;  ///< others use it though that one did not return it
     const c10::StorageImpl* storage = nullptr;
     uint64_t place = 0;
   };
@@ -103,6 +104,7 @@ class Recorder {
                                   const torch::autograd::Node& node);
   void note_grad(VariableId id, const at::Tensor& tensor);
   void leave_scopes(VariableId id);
+  void take_users_apart(VariableId id);
   bool is_inside(int32_t scope) const;
   void take_arguments(const ObservedOp& op, const c10::IValue* args, Step& step);
   void take_results(const ObservedOp& op, const c10::IValue* results, Step& step);

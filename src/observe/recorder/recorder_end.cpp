@@ -114,9 +114,10 @@ bool Recorder::is_shared_with_result(const at::Tensor& input,
 }
 
 void Recorder::find_stored(const std::vector<at::Tensor>& results, size_t handles_of_result) {
-  const bool is_first = before_ == nullptr;
-  OwnerCount count(is_first ? first_sequence_ : before_->first_sequence, first_sequence_);
-  for (size_t i = 0; !is_first && i < before_->nodes.size(); ++i) {
+  // Threads number their nodes apart, and another one may be running its own just now.
+  const bool follows = before_ != nullptr && before_->thread == tape_->thread;
+  OwnerCount count(follows ? before_->first_sequence : first_sequence_, first_sequence_);
+  for (size_t i = 0; follows && i < before_->nodes.size(); ++i) {
     if (const NodePtr node = before_->nodes[i].lock()) count.add_node(node);
   }
   for (const at::Tensor& result : results) count.add_result(result, handles_of_result);
@@ -152,7 +153,7 @@ void Recorder::find_stored(const std::vector<at::Tensor>& results, size_t handle
   }
   for (CapturedTensor& captured : tape_->captured)
     captured.owners = count.unknown_owners(captured.tensor);
-  if (!is_first) compare_stored(count);
+  if (before_ != nullptr) compare_stored(count);
   if (!count.hooked().empty())
     refuse(count.hooked() + ": the function registers a hook, which runs with the backward");
 }

@@ -26,11 +26,23 @@ bool is_number(const at::Tensor& tensor) {
 
 /// What a composite operator made is written down for its own sake once somebody else uses it.
 void Recorder::leave_scopes(VariableId id) {
-  int32_t& scope = variables_[static_cast<size_t>(id)].scope;
-  while (scope >= 0 && !is_inside(scope)) {
-    Step& composite = tape_->steps[static_cast<size_t>(scope)];
+  Variable& variable = variables_[static_cast<size_t>(id)];
+  while (variable.scope >= 0 && !is_inside(variable.scope)) {
+    Step& composite = tape_->steps[static_cast<size_t>(variable.scope)];
     composite.is_apart = true;
-    scope = static_cast<int32_t>(composite.number) - 1;
+    variable.scope = static_cast<int32_t>(composite.number) - 1;
+    variable.is_inner = true;
+  }
+  if (variable.is_inner) take_users_apart(id);
+}
+
+/// Autocast keeps casts of weights: operators that it gives them to use what they were not given,
+/// and would cast again.
+void Recorder::take_users_apart(VariableId id) {
+  const int32_t made_in = variables_[static_cast<size_t>(id)].scope;
+  for (auto scope = scopes_.rbegin(); scope != scopes_.rend() && *scope != made_in; ++scope) {
+    Step& user = tape_->steps[static_cast<size_t>(*scope)];
+    if (std::find(user.ins.begin(), user.ins.end(), id) == user.ins.end()) user.is_apart = true;
   }
 }
 

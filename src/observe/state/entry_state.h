@@ -10,7 +10,7 @@
 namespace torch::autograd {
 struct AutogradMeta;
 struct DifferentiableViewMeta;
-}
+}  // namespace torch::autograd
 
 namespace ahead::observe {
 

@@ -3,6 +3,7 @@
 #include <ATen/ops/equal.h>
 
 #include <cstring>
+#include <unordered_map>
 
 #include "observe/recorder/recorder.h"
 #include "observe/state/entry_state.h"
@@ -83,15 +84,25 @@ bool have_same_edges(const CustomHistory& a, const CustomHistory& b) {
                     });
 }
 
-/// Whether a leaf that both use had a gradient in one of them only.
-bool have_other_grads(const Tape& a, const Tape& b) {
-  const size_t count = std::min(a.captured.size(), b.captured.size());
-  for (size_t i = 0; i < count; ++i) {
-    const bool is_same =
-        a.captured[i].tensor._unsafe_get_target() == b.captured[i].tensor._unsafe_get_target();
-    if (is_same && a.captured[i].had_grad != b.captured[i].had_grad) return true;
+/// Calls visit(a, b) for each tensor from outside that both use, in whatever order they do.
+template <class Visit>
+void for_each_common(const Tape& before, const Tape& now, const Visit& visit) {
+  std::unordered_map<const c10::TensorImpl*, const CapturedTensor*> known;
+  for (const CapturedTensor& captured : before.captured)
+    known.emplace(captured.tensor._unsafe_get_target(), &captured);
+  for (const CapturedTensor& captured : now.captured) {
+    const auto same = known.find(captured.tensor._unsafe_get_target());
+    if (same != known.end()) visit(*same->second, captured);
   }
-  return false;
+}
+
+/// Whether a leaf that both use had a gradient in one of them only.
+bool have_other_grads(const Tape& before, const Tape& now) {
+  bool found = false;
+  for_each_common(before, now, [&](const CapturedTensor& a, const CapturedTensor& b) {
+    found |= a.had_grad != b.had_grad;
+  });
+  return found;
 }
 
 class Comparison {
@@ -103,14 +114,15 @@ class Comparison {
     for (size_t i = 0; i < count; ++i) {
       TapeDifference found{i};
       found.text = compare(before_.steps[i], now_.steps[i], found.is_outcome);
+      if (found.text.empty()) continue;
       found.is_outcome |= !have_same_looks();
-      if (!found.text.empty()) return found;
+      return found;
     }
     if (before_.steps.size() != now_.steps.size()) return differ_in_length(count);
     TapeDifference found{count};
     found.text = compare_ends();
-    found.is_outcome = !have_same_looks();
     if (found.text.empty()) return std::nullopt;
+    found.is_outcome = !have_same_looks();
     return found;
   }
 
@@ -141,13 +153,11 @@ class Comparison {
   /// Whether tensors from outside looked the same, and had gradients, when the calls began.
   bool have_same_looks() const {
     if (!have_same_held()) return false;
-    const size_t count = std::min(before_.captured.size(), now_.captured.size());
-    for (size_t i = 0; i < count; ++i) {
-      const CapturedTensor &a = before_.captured[i], &b = now_.captured[i];
-      const bool is_same = a.tensor._unsafe_get_target() == b.tensor._unsafe_get_target();
-      if (is_same && (a.had_grad != b.had_grad || !(a.look == b.look))) return false;
-    }
-    return true;
+    bool is_same = true;
+    for_each_common(before_, now_, [&](const CapturedTensor& a, const CapturedTensor& b) {
+      is_same &= a.had_grad == b.had_grad && a.look == b.look;
+    });
+    return is_same;
   }
 
   std::string compare(const Step& a, const Step& b, bool& outcome) const {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "ahead/checkpoint.h"
@@ -177,7 +178,8 @@ struct Tape {
   bool leaves_history = false;
   /// The autograd nodes that the call made.
   std::vector<decltype(weak(NodePtr()))> nodes = {};
-  uint64_t first_sequence = 0;  ///< of the autograd nodes that the call made
+  std::thread::id thread = std::this_thread::get_id();
+  uint64_t first_sequence = 0;  ///< of the autograd nodes that the call made, on that thread
   /// Whether it leaves another tensor, or none, there.
   bool assigns(Handle handle) const;
   /// Whether it stored this tensor.

@@ -3,6 +3,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "ahead/errors.h"
+#include "base/autocast.h"
 #include "ir/signature.h"
 #include "ir/sizes/size_node.h"
 #include "ops/facts/node_facts.h"
@@ -58,6 +59,7 @@ void FakeHandler::run() {
   BelowTracing below;
   if (!find_tracer()) return pass_through();
   refuse_if_data_dependent();
+  refuse_cast_inside();
   refuse_write_through_unfold();
   take_arguments();
   if (op_.mutates) keep_written();
@@ -119,14 +121,22 @@ void FakeHandler::refuse_if_data_dependent() const {
   if (op_.refusal == nullptr) return;
   throw DataDependent("trace",
                       op_.op->name() + ": " + op_.refusal +
-                          ". Values do not exist while tracing. Keep the decision in tensor "
-                          "operators (where, masked_fill), or outside the traced function.");
+                          ", and graphs are made without values. Keep the decision in "
+                          "tensor operators (where, masked_fill), or outside the function.");
 }
 
 void FakeHandler::refuse_if_symbolic() const {
   if (symbolic_arguments_.empty()) return;
   throw Unsupported("trace",
                     op_.op->name() + ": it makes a number of sizes, so that they cannot change.");
+}
+
+/// Graphs run without autocast: what it does above a kernel is in them, what it does inside is not.
+void FakeHandler::refuse_cast_inside() const {
+  if (!op_.casts_inside || !is_autocast_enabled()) return;
+  throw Unsupported("trace", op_.op->name() +
+                                 ": autocast casts what its kernel computes with. Call it with "
+                                 "autocast off.");
 }
 
 /// Functionalisation undoes unfold with its gradient, which forgets what no window covers.

@@ -30,6 +30,7 @@ struct TracedOp {
   bool is_unfold_backward = false;
   bool is_autocast_cpu = false;    ///< autocast may cast what it takes from the CPU
   bool is_autocast_cuda = false;   ///< the same for CUDA devices
+  bool casts_inside = false;       ///< its kernel calls operators for which autocast casts
   bool addresses_storage = false;  ///< reaches elements by where they lie in memory
   /// Stands in a gradient formula that is another one in eager; see eager_formulas.h.
   bool is_in_formula = false;
