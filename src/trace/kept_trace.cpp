@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "ahead/errors.h"
-#include "trace/retrace.h"
 #include "trace/session.h"
 #include "trace/tensor/functional.h"
 
@@ -101,7 +100,7 @@ std::unique_ptr<KeptTrace> KeptTrace::make(const aot::FlatFunction& function,
     return nullptr;  // it did not throw before
   }
   if (!kept->match(joint)) return nullptr;
-  kept->tracer_->graph().forget_captured();
+  kept->tracer_->writer().graph().forget_captured();
   kept->tracer_->forget_arguments();
   kept->num_values_ = kept->graph().value_capacity();
   return kept;
@@ -114,7 +113,7 @@ KeptTrace::~KeptTrace() {
 }
 
 bool KeptTrace::match(const Graph& joint) {
-  Matcher matcher(joint, tracer_->graph());
+  Matcher matcher(joint, tracer_->writer().graph());
   const bool is_same = matcher.run();
   values_ = matcher.take();
   size_t tangents = 0;
@@ -155,7 +154,7 @@ KeptTrace::Derivative KeptTrace::differentiate(
     const std::vector<bool>& wanted, bool create_graph) {
   check_usable();
   Derivative derivative;
-  derivative.before = tracer_->graph().last();
+  derivative.before = tracer_->writer().graph().last();
   const size_t num_lifted = tracer_->lifted().size();
   const Tracer::WriteCounts writes = tracer_->count_writes();
   const TraceScope scope(*tracer_);
@@ -166,7 +165,7 @@ KeptTrace::Derivative KeptTrace::differentiate(
     if (!tangents[i]) continue;
     roots.push_back(stage.roots[i]);
     coming_in.push_back(
-        add_traced_input(*tracer_, {Slot::Kind::Tangent, static_cast<int32_t>(i)}, *tangents[i]));
+        tracer_->writer().add_input({Slot::Kind::Tangent, static_cast<int32_t>(i)}, *tangents[i]));
     derivative.tangents.back() = value_of(coming_in.back());
     if (tangents[i]->requires_grad) coming_in.back().set_requires_grad(true);
   }

@@ -1,4 +1,3 @@
-#include <ATen/ExpandUtils.h>
 #include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/ops/alias.h>
 #include <c10/core/InferenceMode.h>
@@ -16,7 +15,6 @@
 #include "tensors/forward_mode.h"
 #include "tensors/origin.h"
 #include "trace/independent_inputs.h"
-#include "trace/retrace.h"
 #include "trace/tensor/functional.h"
 #include "trace/tracer.h"
 
@@ -170,7 +168,7 @@ const at::Tensor& Tracer::lift_primal(const at::Tensor& real, int32_t index) {
   if (known == lifted_index_.end()) return add_lifted(real, {Slot::Kind::Primal, index});
   // The same tensor twice: one wrapper stands for both, the second input stays unused.
   const Lifted& first = lifted_[known->second];
-  graph_.add_input({Slot::Kind::Primal, index}, first.value->meta);
+  writer_.graph().add_input({Slot::Kind::Primal, index}, first.value->meta);
   return first.wrapper;
 }
 
@@ -181,8 +179,8 @@ const at::Tensor& Tracer::add_lifted(const at::Tensor& real, Slot slot) {
   c10::InferenceMode mode(real.is_inference() && !in_inference_mode_);
   Lifted lifted;
   lifted.real = real;
-  lifted.value = graph_.add_input(slot, TensorMeta::of(real),
-                                  slot.kind == Slot::Kind::Captured ? real : at::Tensor());
+  lifted.value = writer_.graph().add_input(slot, TensorMeta::of(real),
+                                           slot.kind == Slot::Kind::Captured ? real : at::Tensor());
   auto self = c10::intrusive_ptr<Tracer>::reclaim_copy(this);
   const auto layout = layouts_.find(real.unsafeGetTensorImpl());
   lifted.contents = make_fake(meta_copy(real), real.device(), lifted.value, self,
@@ -259,23 +257,13 @@ FakeTensor& Tracer::lift_constant(const at::Tensor& real) {
     check_supported(real);
     TensorMeta meta = TensorMeta::of(real);
     meta.requires_grad = false;
-    Value* value = graph_.add_input({Slot::Kind::Captured, num_captured_++}, std::move(meta), real);
+    Value* value =
+        writer_.graph().add_input({Slot::Kind::Captured, num_captured_++}, std::move(meta), real);
     held = real;
     fake = make_fake(meta_copy(real), real.device(), value,
                      c10::intrusive_ptr<Tracer>::reclaim_copy(this));
   }
   return as_fake(fake);
-}
-
-at::Tensor Tracer::make_tangent(const at::Tensor& like, int32_t output) {
-  TensorMeta meta = TensorMeta::of(like);
-  meta.offset = 0;
-  meta.requires_grad = false;
-  // Laid out as at::empty_like(output) would be.
-  if (!like.is_non_overlapping_and_dense()) {
-    meta.strides = at::infer_dense_strides(like.sizes(), like.strides());
-  }
-  return add_traced_input(*this, {Slot::Kind::Tangent, output}, std::move(meta));
 }
 
 }  // namespace ahead::tracing

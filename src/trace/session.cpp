@@ -109,7 +109,7 @@ void check_runs(const torch::autograd::Node& node) {
 }
 
 bool is_captured(Tracer& tracer, const Lifted& lifted) {
-  return tracer.graph().inputs()[lifted.value->index()].slot.kind == Slot::Kind::Captured;
+  return tracer.writer().graph().inputs()[lifted.value->index()].slot.kind == Slot::Kind::Captured;
 }
 
 }  // namespace
@@ -148,7 +148,7 @@ Graph Session::run(const aot::FlatFunction& function, const std::vector<at::Tens
     add_accumulated_grads();
     note_grads();
     if (const Operator* op = tracer_.hidden_write()) capture_.hidden_write = op->name();
-    capture_.differentiates = tracer_.differentiates();
+    capture_.differentiates = writer_.differentiates();
   }
   differentiable_.clear();
   restore_grads();
@@ -176,7 +176,7 @@ edge_list Session::begin(const aot::FlatFunction& function, const std::vector<at
     at::AutoGradMode restore_grad_mode(at::GradMode::is_enabled());
     run_forward(function, inputs, &Session::add_sorted_results);
     tracer_.stop_watching_generators();
-    tracer_.set_phase(Phase::Backward);
+    writer_.set_phase(Phase::Backward);
     for (const auto& [output, position] : differentiable_)
       roots.push_back(torch::autograd::impl::gradient_edge(output));
     cut_boundaries();
@@ -224,17 +224,17 @@ void Session::add_output(const at::Tensor& tensor, Slot slot) {
   const bool is_real = tensor.defined() && !is_traced(tensor);
   const at::Tensor& traced = is_real ? tracer_.lift(tensor) : tensor;
   const bool has_tangent =
-      tracer_.phase() == Phase::Forward && traced.defined() && traced.requires_grad();
+      writer_.phase() == Phase::Forward && traced.defined() && traced.requires_grad();
   add_output(traced, slot, has_tangent);
 }
 
 void Session::add_output(const at::Tensor& tensor, Slot slot, bool has_tangent) {
-  if (!tensor.defined()) return tracer_.graph().add_output(nullptr, slot);
+  if (!tensor.defined()) return writer_.graph().add_output(nullptr, slot);
   const at::Tensor& traced = is_traced(tensor) ? tensor : tracer_.lift(tensor);
-  tracer_.graph().add_output(value_of(traced), slot, traced.requires_grad());
+  writer_.graph().add_output(value_of(traced), slot, traced.requires_grad());
   if (joint_ && has_tangent) {
     differentiable_.emplace_back(traced,
-                                 static_cast<int32_t>(tracer_.graph().outputs().size() - 1));
+                                 static_cast<int32_t>(writer_.graph().outputs().size() - 1));
   }
 }
 
@@ -273,7 +273,7 @@ void Session::add_sorted_results(const std::vector<at::Tensor>& results) {
     if (tensor.defined() && tensor.requires_grad()) {
       add_output(tensor, slot, /*has_tangent=*/true);
     } else {
-      tracer_.graph().add_output(value, slot);
+      writer_.graph().add_output(value, slot);
     }
   }
 }
@@ -308,7 +308,7 @@ void Session::number_inputs(const std::vector<at::Tensor>& inputs) {
 void Session::add_gradients() {
   edge_list roots, targets;
   std::vector<at::Tensor> tangents;
-  tracer_.set_phase(Phase::Backward);
+  writer_.set_phase(Phase::Backward);
   for (auto& [output, position] : differentiable_) {
     roots.push_back(torch::autograd::impl::gradient_edge(output));
     if (!roots.back().is_valid()) {
@@ -316,13 +316,13 @@ void Session::add_gradients() {
                                      ": this result says that it requires grad, but has lost its "
                                      "history. Clone it before changing its shape in place.");
     }
-    tangents.push_back(tracer_.make_tangent(output, position));
+    tangents.push_back(writer_.add_tangent(output, position));
   }
   differentiable_.clear();
   cut_boundaries();
   lift_unseen_leaves(roots);
   if (is_capture_ && roots.size() > 1) {
-    capture_.reaching_tangents = reaching_roots(roots, tracer_.first_sequence());
+    capture_.reaching_tangents = reaching_roots(roots, writer_.first_sequence());
     if (const auto* node = find_many_part_gradient(roots))
       capture_.many_part_gradient = node->name();
   }
@@ -418,7 +418,7 @@ void Session::lift_unseen_leaves(const edge_list& roots) {
     check_runs(node);
     check_eager_formula(node);
     if (is_opaque(node)) capture_.opaque_gradient = node.name();
-    if (!node.next_edges().empty() && node.sequence_nr() < tracer_.first_sequence()) {
+    if (!node.next_edges().empty() && node.sequence_nr() < writer_.first_sequence()) {
       throw Unsupported("trace", node.name() +
                                      ": a custom autograd function takes a captured tensor that is "
                                      "not a leaf, and its gradient would go on outside. Pass that "
@@ -503,7 +503,7 @@ void Session::restore_grads() {
 
 /// Captures that only served to be looked at, such as a `.grad` nobody read.
 void Session::drop_unused_captures() {
-  Graph& graph = tracer_.graph();
+  Graph& graph = writer_.graph();
   std::unordered_set<int32_t> named;
   for (const Graph::Output& output : graph.outputs()) {
     const Slot::Kind kind = output.slot.kind;

@@ -95,7 +95,7 @@ bool Session::can_be_set(const Lifted& lifted) const {
   return functional_wrapper(lifted.wrapper).was_storage_changed() &&
          before->mutation_counter() == 0 && !is_history_changed(lifted) &&
          (!lifted.wrapper.requires_grad() || lifted.wrapper.sizes() == lifted.real.sizes()) &&
-         !has_node(tracer_.graph(), "aten.resize");
+         !has_node(writer_.graph(), "aten.resize");
 }
 
 void Session::check_not_overlapping(const Lifted& mutated) {
@@ -146,7 +146,7 @@ void Session::add_new_memory(const ResultFacts& facts, const Value* input, size_
   input_facts_[input].new_memory = {position, facts};
   reset_inputs_.push_back(input);
   if (facts.kind == ResultFacts::Kind::Fresh)
-    tracer_.graph().add_output(facts.value, {Slot::Kind::Output, position});
+    writer_.graph().add_output(facts.value, {Slot::Kind::Output, position});
 }
 
 void Session::describe_inputs() {

@@ -16,10 +16,10 @@ class StatsTable {
   void add(const tracing::Tracer& tracer, double seconds) {
     std::lock_guard<std::mutex> lock(mutex_);
     ++total_.traces;
-    total_.nodes += tracer.counts.nodes;
-    total_.rule_calls += tracer.counts.rule_calls;
-    total_.meta_calls += tracer.counts.meta_calls;
-    total_.real_kernel_calls += tracer.counts.real_kernel_calls;
+    total_.nodes += tracer.writer().counts.nodes;
+    total_.rule_calls += tracer.writer().counts.rule_calls;
+    total_.meta_calls += tracer.writer().counts.meta_calls;
+    total_.real_kernel_calls += tracer.writer().counts.real_kernel_calls;
     total_.seconds += seconds;
   }
   TraceStats get() {

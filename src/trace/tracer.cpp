@@ -1,7 +1,6 @@
 #include "trace/tracer.h"
 
 #include <ATen/FunctionalTensorWrapper.h>
-#include <ATen/SequenceNumber.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
@@ -12,11 +11,9 @@
 #include <chrono>
 #include <optional>
 #include <thread>
-#include <typeindex>
 
 #include "ahead/checkpoint.h"
 #include "ahead/errors.h"
-#include "base/intern.h"
 #include "trace/dispatch/fallbacks.h"
 #include "trace/tensor/functional.h"
 
@@ -42,20 +39,10 @@ struct OutsideInferenceMode {
   std::optional<at::NoGradGuard> no_grad;
 };
 
-/// The name of an autograd node's class, looked up by type: composing it is slow.
-const std::string* node_name(const torch::autograd::Node& node) {
-  thread_local std::unordered_map<std::type_index, const std::string*> names;
-  const std::string*& name = names[std::type_index(typeid(node))];
-  if (name == nullptr) name = intern(node.name());
-  return name;
-}
-
 }  // namespace
 
 Tracer::Tracer(TraceOptions options)
-    : options_(options),
-      in_inference_mode_(c10::InferenceMode::is_enabled()),
-      first_sequence_(at::sequence_number::peek()) {}
+    : options_(options), in_inference_mode_(c10::InferenceMode::is_enabled()) {}
 
 Tracer* Tracer::current() {
   if (current_tracer != nullptr) return current_tracer;
@@ -64,31 +51,12 @@ Tracer* Tracer::current() {
   return carried == nullptr ? nullptr : carried->tracer;
 }
 
-Node* Tracer::record(const Operator& op, std::vector<Argument> args) {
-  Node* node = graph_.add_node(op, std::move(args));
-  node->phase = phase_;
-  if (!at::GradMode::is_enabled()) node->set(Tag::NoGrad);
-  if (autocast_) node->set(Tag::Autocast);
+void Tracer::note_node(Node& node) {
+  if (node.phase != Phase::Forward) return;
   // An operator that switches grad mode off inside may do so to write to a differentiable tensor.
-  const bool is_inside = node->has(Tag::NoGrad) && grad_mode_ && phase_ == Phase::Forward;
-  const bool in_engine = torch::autograd::get_current_node() != nullptr;
-  if (is_inside && !in_engine) hidden_write_ = &op;
-  if (phase_ == Phase::Forward && in_engine) differentiates_ = true;
-  if (phase_ == Phase::Forward && !checkpoints_.empty()) tag_for_checkpoint(*node);
-  // An operator's autograd node is made before the operator runs below autograd.
-  uint64_t sequence = at::sequence_number::peek() - 1;
-  if (const NodePtr from = issuer()) {
-    sequence = from->sequence_nr();
-    node->provenance = node_name(*from);
-  }
-  if (sequence != UINT64_MAX && sequence >= first_sequence_) {
-    node->sequence = static_cast<int64_t>(sequence - first_sequence_);
-  }
-  return node;
-}
-
-NodePtr Tracer::issuer() const {
-  return issuer_ ? issuer_ : torch::autograd::get_current_node();
+  const bool is_inside = node.has(Tag::NoGrad) && grad_mode_;
+  if (is_inside && torch::autograd::get_current_node() == nullptr) hidden_write_ = &node.op();
+  if (!checkpoints_.empty()) tag_for_checkpoint(node);
 }
 
 void Tracer::tag_for_checkpoint(Node& node) const {
@@ -161,7 +129,8 @@ bool Tracer::has_written_since(const WriteCounts& before) {
 
 void Tracer::forget_arguments() {
   for (Lifted& lifted : lifted_) {
-    const bool is_argument = graph_.inputs()[lifted.value->index()].slot.kind == Slot::Kind::Primal;
+    const bool is_argument =
+        writer_.graph().inputs()[lifted.value->index()].slot.kind == Slot::Kind::Primal;
     const bool is_unused = lifted.link == GradLink::None && !lifted.value->is_used();
     lifted.original_grad.reset();
     if (!is_argument && !is_unused) continue;
@@ -182,13 +151,12 @@ at::Tensor Tracer::find_real(const Value& input) const {
 
 Graph Tracer::close() {
   closed_ = true;
-  counts.nodes = graph_.num_nodes();
   lifted_.clear();
   lifted_index_.clear();
   lifted_storages_.clear();
   constants_.clear();
   new_grads_.clear();
-  return std::move(graph_);
+  return writer_.take();
 }
 
 struct TraceScope::State {

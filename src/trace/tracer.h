@@ -15,6 +15,7 @@
 #include "ahead/trace.h"
 #include "base/libtorch.h"
 #include "tensors/ancestry.h"
+#include "trace/graph_writer.h"
 #include "trace/observers/generator_watch.h"
 #include "trace/tensor/fake_tensor.h"
 
@@ -67,13 +68,10 @@ class Tracer : public c10::intrusive_ptr_target {
   /// The tracer of the running trace, also on the engine's device threads; null outside of one.
   static Tracer* current();
 
-  Graph& graph() { return graph_; }
   const TraceOptions& options() const { return options_; }
-  Phase phase() const { return phase_; }
-  void set_phase(Phase phase) { phase_ = phase; }
-  /// Whether autocast is on where user code calls the operator now being traced.
-  void set_autocast(bool enabled) { autocast_ = enabled; }
-  /// Whether grad mode is on there.
+  GraphWriter& writer() { return writer_; }
+  const GraphWriter& writer() const { return writer_; }
+  /// Whether grad mode is on where user code calls the operator now being traced.
   void set_grad_mode(bool enabled) { grad_mode_ = enabled; }
   bool is_closed() const { return closed_; }
   /// Whether the trace was begun in inference mode. It runs outside of it, since LibTorch cannot
@@ -151,15 +149,9 @@ class Tracer : public c10::intrusive_ptr_target {
   /// One of these operators; null if there is none.
   const Operator* castable_in_backward() const { return castable_in_backward_; }
 
-  /// Whether the function itself ran the autograd engine over a part of the trace.
-  bool differentiates() const { return differentiates_; }
-
   /// The function is the recording of a call: nobody holds the real tensors meanwhile, so that they
   /// stay as they are.
-  void note_replay(bool differentiates) {
-    is_replay_ = true;
-    differentiates_ |= differentiates;
-  }
+  void note_replay() { is_replay_ = true; }
   bool is_replay() const { return is_replay_; }
   /// The recorded call gave a leaf another `.grad`, or none.
   void note_new_grad(const at::Tensor& leaf, at::Tensor grad) {
@@ -170,11 +162,6 @@ class Tracer : public c10::intrusive_ptr_target {
     const auto known = new_grads_.find(leaf.unsafeGetTensorImpl());
     return known == new_grads_.end() ? nullptr : &known->second;
   }
-
-  /// Functionalisation is about to call the twin of this in-place operator.
-  void announce_in_place(const Operator* op) { announced_in_place_ = op; }
-  /// The operator announced last, once; null if there is none.
-  const Operator* take_announced_in_place() { return std::exchange(announced_in_place_, nullptr); }
 
   /// An operator wrote to this tensor in a list, which functionalisation does not count as a write.
   void count_list_write(const at::Tensor& traced) { ++list_writes_[traced.unsafeGetTensorImpl()]; }
@@ -194,9 +181,6 @@ class Tracer : public c10::intrusive_ptr_target {
   /// Null if they are not watched.
   GeneratorWatch* generators() { return generators_.get(); }
 
-  /// Makes a tangent for the graph output at this position.
-  at::Tensor make_tangent(const at::Tensor& like, int32_t output);
-
   /// From now on nodes carry tags for what this policy says of their operator, until
   /// leave_checkpoint.
   void enter_checkpoint(const CheckpointPolicy& policy) { checkpoints_.push_back(&policy); }
@@ -205,16 +189,8 @@ class Tracer : public c10::intrusive_ptr_target {
   /// all of them, as one to be saved.
   void tag_for_checkpoint(Node& node) const;
 
-  /// Adds a node in the current phase, with what is known of its surroundings.
-  Node* record(const Operator& op, std::vector<Argument> args);
-
-  /// The autograd node on whose behalf operators are called: the one that was set, or the one that
-  /// the engine is running; null: none.
-  NodePtr issuer() const;
-  void set_issuer(NodePtr node) { issuer_ = std::move(node); }
-
-  /// Autograd nodes with a smaller sequence number were made before the trace began.
-  uint64_t first_sequence() const { return first_sequence_; }
+  /// A node was written for an operator that user code calls, or that one of those calls.
+  void note_node(Node& node);
 
   /// Notes a new fake tensor. Where it is noted, it writes null when it goes.
   Holder& note_holder(const Value* value) { return holders_.emplace_back(value); }
@@ -254,13 +230,6 @@ class Tracer : public c10::intrusive_ptr_target {
   /// Ends the trace and gives the graph away.
   Graph close();
 
-  struct Counts {
-    uint64_t nodes = 0;
-    uint64_t rule_calls = 0;
-    uint64_t meta_calls = 0;
-    uint64_t real_kernel_calls = 0;
-  } counts;
-
  private:
   const at::Tensor& add_lifted(const at::Tensor& real, Slot slot);
   void link_gradient(Lifted& lifted, bool is_primal);
@@ -268,18 +237,13 @@ class Tracer : public c10::intrusive_ptr_target {
   void add_watched(const at::Tensor& tensor);
   Lifted* lifted_of(const at::Tensor& traced);
 
-  Graph graph_;
   TraceOptions options_;
-  Phase phase_ = Phase::Forward;
+  GraphWriter writer_{*this};
   bool sizes_change_ = false;
-  bool autocast_ = false;
   bool grad_mode_ = true;
   const bool in_inference_mode_;
-  const Operator* announced_in_place_ = nullptr;
-  NodePtr issuer_;
   std::atomic<bool> closed_ = false;
   int32_t num_captured_ = 0;
-  uint64_t first_sequence_;
   std::vector<Lifted> lifted_;
   Ancestry ancestry_;  ///< of the lifted tensors, by position
   std::unordered_map<const c10::TensorImpl*, size_t> lifted_index_;
@@ -289,7 +253,6 @@ class Tracer : public c10::intrusive_ptr_target {
   std::unordered_set<const c10::StorageImpl*> detached_storages_;
   std::unordered_map<const c10::StorageImpl*, const Operator*> fragile_storages_;
   const Operator* hidden_write_ = nullptr;
-  bool differentiates_ = false;
   const Operator* watched_op_ = nullptr;
   std::optional<at::ScalarType> uncast_;
   const Operator* cast_in_backward_ = nullptr;

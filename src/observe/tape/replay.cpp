@@ -79,7 +79,8 @@ class Run {
  public:
   Run(const Tape& tape, const Part& part)
       : tape_(tape), part_(part), tracer_(tracing::Tracer::current()) {
-    if (tracer_ != nullptr) tracer_->note_replay(tape.differentiates);
+    if (tracer_ != nullptr) tracer_->note_replay();
+    if (tracer_ != nullptr && tape.differentiates) tracer_->writer().note_differentiation();
     variables_.resize(static_cast<size_t>(tape.num_variables));
   }
 

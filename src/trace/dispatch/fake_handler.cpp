@@ -74,7 +74,8 @@ Node* FakeHandler::record() {
   const bool random = op_.random && ops::draws_random(*op_.op, arguments_);
   if (random && tracer_->generators() != nullptr)
     tracer_->generators()->note_draw(generator_argument(), device_);
-  Node* node = tracer_->record(*op_.op, std::move(arguments_));
+  Node* node = tracer_->writer().record(*op_.op, std::move(arguments_));
+  tracer_->note_node(*node);
   if (random) node->set(Tag::Random);
   if (op_.effectful || op_.num_returns == 0) node->set(Tag::Effect);
   return node;
@@ -131,7 +132,7 @@ void FakeHandler::refuse_if_symbolic() const {
 
 /// Functionalisation undoes unfold with its gradient, which forgets what no window covers.
 void FakeHandler::refuse_write_through_unfold() const {
-  if (!op_.is_unfold_backward || tracer_->issuer()) return;
+  if (!op_.is_unfold_backward || tracer_->writer().issuer()) return;
   throw Unsupported("trace",
                     "unfold: the function writes to windows of a tensor. Write to a clone of them "
                     "and copy it back.");
@@ -246,7 +247,7 @@ std::shared_ptr<const SymbolicLayout> FakeHandler::layout_of(size_t result) cons
 }
 
 void FakeHandler::wrap_results(Node* node) {
-  Graph& graph = tracer_->graph();
+  Graph& graph = tracer_->writer().graph();
   auto self = c10::intrusive_ptr<Tracer>::reclaim_copy(tracer_);
   auto describe = [&](const at::Tensor& meta) -> std::optional<TensorMeta> {
     if (!meta.defined()) return std::nullopt;
@@ -296,7 +297,7 @@ void FakeHandler::add_written(Node* node) {
   for (at::Tensor& meta : written_) {
     TensorMeta description = TensorMeta::of(meta);
     description.device = device_;
-    Value* value = tracer_->graph().add_return(node, std::move(description));
+    Value* value = tracer_->writer().graph().add_return(node, std::move(description));
     meta = make_fake(std::move(meta), device_, value, self);
   }
 }

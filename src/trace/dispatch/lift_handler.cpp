@@ -47,7 +47,7 @@ class LiftHandler {
     if (!op_.is_transparent) once.emplace(c10::DispatchKey::DeferredInit);
     lift_arguments();
     if (tracer_->watches_tensors()) watch_arguments();
-    tracer_->set_autocast(is_autocast_enabled());
+    tracer_->writer().set_autocast(is_autocast_enabled());
     tracer_->set_grad_mode(at::GradMode::is_enabled());
     ensure_functionalizable(op_);
     if (op_.addresses_storage) address_storage();
@@ -58,7 +58,7 @@ class LiftHandler {
     if (!op_.mutates) find_viewed();
     if (op_.keeps_layout) remember_layouts();
     const bool may_cast = op_.is_autocast_cpu || op_.is_autocast_cuda;
-    if (may_cast && tracer_->phase() == Phase::Backward) watch_casts();
+    if (may_cast && tracer_->writer().phase() == Phase::Backward) watch_casts();
     if (!op_.is_in_formula || !follow_eager_formula(op_, *tracer_, stack_)) call();
     if (op_.addresses_storage) check_stays_inside();
     find_cast_results();
