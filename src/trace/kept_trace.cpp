@@ -101,7 +101,7 @@ std::unique_ptr<KeptTrace> KeptTrace::make(const aot::FlatFunction& function,
   }
   if (!kept->match(joint)) return nullptr;
   kept->tracer_->writer().graph().forget_captured();
-  kept->tracer_->forget_arguments();
+  kept->tracer_->outside().forget_arguments();
   kept->num_values_ = kept->graph().value_capacity();
   return kept;
 }
@@ -124,19 +124,19 @@ bool KeptTrace::match(const Graph& joint) {
 }
 
 Edge KeptTrace::edge_of(const Value& input) const {
-  for (const Lifted& lifted : tracer_->lifted()) {
+  for (const Lifted& lifted : tracer_->outside().lifted()) {
     if (lifted.value == &input && lifted.link != GradLink::None) return {lifted.node, 0};
   }
   return {};
 }
 
 at::Tensor KeptTrace::find_outside(const Value& value) const {
-  return value.id() < num_values_ ? at::Tensor() : tracer_->find_real(value);
+  return value.id() < num_values_ ? at::Tensor() : tracer_->outside().find_real(value);
 }
 
 /// Hooks of a captured leaf run outside, but it shares its accumulator with the trace.
 void KeptTrace::check_usable() const {
-  const std::vector<Lifted>& lifted = tracer_->lifted();
+  const std::vector<Lifted>& lifted = tracer_->outside().lifted();
   if (is_spoiled_) {
     throw Unsupported("double backward",
                       "a custom autograd function or a hook writes to a tensor that its backward "
@@ -155,7 +155,7 @@ KeptTrace::Derivative KeptTrace::differentiate(
   check_usable();
   Derivative derivative;
   derivative.before = tracer_->writer().graph().last();
-  const size_t num_lifted = tracer_->lifted().size();
+  const size_t num_lifted = tracer_->outside().lifted().size();
   const Tracer::WriteCounts writes = tracer_->count_writes();
   const TraceScope scope(*tracer_);
   edge_list roots, targets;
@@ -186,7 +186,7 @@ KeptTrace::Derivative KeptTrace::differentiate(
   for (size_t i = 0; i < wanted.size(); ++i) {
     const at::Tensor gradient = wanted[i] ? found[next++] : at::Tensor();
     const bool is_real = gradient.defined() && !is_traced(gradient);
-    const at::Tensor traced = is_real ? tracer_->lift(gradient) : gradient;
+    const at::Tensor traced = is_real ? tracer_->outside().lift(gradient) : gradient;
     derivative.gradients.push_back(traced.defined() ? value_of(traced) : nullptr);
     const bool has_history = create_graph && traced.defined() && traced.requires_grad();
     derivative.has_history.push_back(has_history);
@@ -202,8 +202,8 @@ void KeptTrace::add_targets(const std::vector<at::Tensor>& tangents, size_t num_
     if (tangent.requires_grad())
       derivative.next.targets.push_back(torch::autograd::impl::gradient_edge(tangent));
   }
-  for (size_t i = num_lifted; i < tracer_->lifted().size(); ++i) {
-    const Lifted& lifted = tracer_->lifted()[i];
+  for (size_t i = num_lifted; i < tracer_->outside().lifted().size(); ++i) {
+    const Lifted& lifted = tracer_->outside().lifted()[i];
     if (lifted.link == GradLink::None) continue;
     if (lifted.link != GradLink::SharedLeaf) lifted.node->set_next_edges({});
     derivative.next.targets.emplace_back(lifted.node, 0);

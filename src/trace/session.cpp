@@ -108,16 +108,16 @@ void check_runs(const torch::autograd::Node& node) {
                                  "what the operator takes.");
 }
 
-bool is_captured(Tracer& tracer, const Lifted& lifted) {
-  return tracer.writer().graph().inputs()[lifted.value->index()].slot.kind == Slot::Kind::Captured;
+bool is_captured(const Graph& graph, const Lifted& lifted) {
+  return graph.inputs()[lifted.value->index()].slot.kind == Slot::Kind::Captured;
 }
 
 }  // namespace
 
 Session::~Session() {
   tracer_.abandon_generators();
-  tracer_.restore_histories();
-  restore_shapes(tracer_);
+  outside_.restore_histories();
+  restore_shapes(outside_);
   restore_grads();
   if (!stays_open_ && !tracer_.is_closed()) tracer_.close();
 }
@@ -159,8 +159,8 @@ Graph Session::run(const aot::FlatFunction& function, const std::vector<at::Tens
 void Session::run_forward(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
                           AddResults add_results) {
   const std::vector<at::Tensor> results = call(function, lift_inputs(inputs));
-  tracer_.restore_histories();
-  restore_shapes(tracer_);
+  outside_.restore_histories();
+  restore_shapes(outside_);
   find_new_accumulators();
   lift_results(results);
   add_mutated_inputs();
@@ -195,7 +195,7 @@ std::vector<at::Tensor> Session::lift_inputs(const std::vector<at::Tensor>& inpu
       throw UserError("trace", "argument " + std::to_string(i) +
                                    ": it is an undefined tensor. Leave it out, or capture it.");
     }
-    wrappers.push_back(tracer_.lift_primal(inputs[i], static_cast<int32_t>(i)));
+    wrappers.push_back(outside_.lift_primal(inputs[i], static_cast<int32_t>(i)));
   }
   return wrappers;
 }
@@ -216,13 +216,13 @@ std::vector<at::Tensor> Session::call(const aot::FlatFunction& function,
 /// Whatever the function returns counts when it is asked which tensors share memory.
 void Session::lift_results(const std::vector<at::Tensor>& results) {
   for (const at::Tensor& result : results) {
-    if (result.defined() && !is_traced(result)) tracer_.lift(result);
+    if (result.defined() && !is_traced(result)) outside_.lift(result);
   }
 }
 
 void Session::add_output(const at::Tensor& tensor, Slot slot) {
   const bool is_real = tensor.defined() && !is_traced(tensor);
-  const at::Tensor& traced = is_real ? tracer_.lift(tensor) : tensor;
+  const at::Tensor& traced = is_real ? outside_.lift(tensor) : tensor;
   const bool has_tangent =
       writer_.phase() == Phase::Forward && traced.defined() && traced.requires_grad();
   add_output(traced, slot, has_tangent);
@@ -230,7 +230,7 @@ void Session::add_output(const at::Tensor& tensor, Slot slot) {
 
 void Session::add_output(const at::Tensor& tensor, Slot slot, bool has_tangent) {
   if (!tensor.defined()) return writer_.graph().add_output(nullptr, slot);
-  const at::Tensor& traced = is_traced(tensor) ? tensor : tracer_.lift(tensor);
+  const at::Tensor& traced = is_traced(tensor) ? tensor : outside_.lift(tensor);
   writer_.graph().add_output(value_of(traced), slot, traced.requires_grad());
   if (joint_ && has_tangent) {
     differentiable_.emplace_back(traced,
@@ -246,7 +246,7 @@ void Session::add_results(const std::vector<at::Tensor>& results) {
 
 void Session::add_sorted_results(const std::vector<at::Tensor>& results) {
   capture_.grad_mode_after = at::GradMode::is_enabled();
-  const ResultSorter sorter(tracer_, results);
+  const ResultSorter sorter(outside_, results);
   describe_inputs();
   capture_.results = sorter.facts();
   result_inputs_.resize(capture_.results.size());
@@ -258,10 +258,10 @@ void Session::add_sorted_results(const std::vector<at::Tensor>& results) {
     }
     if (facts.kind == Kind::Input || facts.kind == Kind::ViewOfInput ||
         facts.kind == Kind::CustomView) {
-      result_inputs_[i] = tracer_.lifted()[static_cast<size_t>(facts.base)].value;
+      result_inputs_[i] = outside_.lifted()[static_cast<size_t>(facts.base)].value;
     }
     if (i >= results.size()) {
-      add_new_memory(facts, tracer_.lifted()[sorter.reset()[i - results.size()]].value, i);
+      add_new_memory(facts, outside_.lifted()[sorter.reset()[i - results.size()]].value, i);
     } else if (facts.kind == Kind::Fresh || facts.kind == Kind::CustomView) {
       add_output(sorter.traced(i), {Slot::Kind::Output, static_cast<int32_t>(i)},
                  facts.requires_grad && !facts.is_leaf);
@@ -327,7 +327,7 @@ void Session::add_gradients() {
       capture_.many_part_gradient = node->name();
   }
   std::vector<int32_t> positions;
-  for (const Lifted& lifted : tracer_.lifted()) {
+  for (const Lifted& lifted : outside_.lifted()) {
     if (lifted.link == GradLink::None) continue;
     targets.emplace_back(lifted.node, 0);
     positions.push_back(static_cast<int32_t>(lifted.value->index()));
@@ -382,7 +382,7 @@ void Session::check_no_inner_history(const edge_list& roots) const {
 
 /// What lies beyond the tensors from outside is differentiated outside.
 void Session::cut_boundaries() {
-  for (const Lifted& lifted : tracer_.lifted()) {
+  for (const Lifted& lifted : outside_.lifted()) {
     const bool leads_outside =
         lifted.link == GradLink::Boundary || lifted.link == GradLink::OwnLeaf;
     if (leads_outside) lifted.node->set_next_edges({});
@@ -391,7 +391,7 @@ void Session::cut_boundaries() {
 
 /// The gradient of an argument would come in two parts, by what stands for it inside and by itself.
 void Session::check_not_argument(const torch::autograd::AccumulateGrad& leaf) const {
-  const Lifted* lifted = tracer_.find_lifted(leaf.variable);
+  const Lifted* lifted = outside_.find_lifted(leaf.variable);
   if (lifted == nullptr || lifted->link != GradLink::OwnLeaf || lifted->node.get() == &leaf) return;
   throw Unsupported("trace", TensorMeta::of(leaf.variable).str() +
                                  ": a custom autograd function takes this tensor as a captured "
@@ -410,7 +410,7 @@ void Session::lift_unseen_leaves(const edge_list& roots) {
                           "outside.");
       }
       if (leaf != nullptr && leaf->variable.defined() && !is_traced(leaf->variable)) {
-        tracer_.lift(leaf->variable);
+        outside_.lift(leaf->variable);
         check_not_argument(*leaf);
       }
     }
@@ -428,8 +428,8 @@ void Session::lift_unseen_leaves(const edge_list& roots) {
 }
 
 void Session::check_not_mutated_in_backward() const {
-  for (size_t i = 0; i < tracer_.lifted().size(); ++i) {
-    const Lifted& lifted = tracer_.lifted()[i];
+  for (size_t i = 0; i < outside_.lifted().size(); ++i) {
+    const Lifted& lifted = outside_.lifted()[i];
     const uint64_t before = i < mutation_counts_.size() ? mutation_counts_[i] : 0;
     if (functional_wrapper(lifted.wrapper).mutation_counter() == before) continue;
     throw Unsupported("trace", lifted.value->meta.str() +
@@ -456,10 +456,10 @@ void Session::add_new_grad(const Lifted& lifted, const at::Tensor& grad) {
 
 /// backward() inside the function leaves new gradients on leaves.
 void Session::add_accumulated_grads() {
-  for (size_t i = 0; i < tracer_.lifted().size(); ++i) {
-    const Lifted& lifted = tracer_.lifted()[i];
-    if (tracer_.is_replay()) {
-      if (const at::Tensor* grad = tracer_.find_new_grad(lifted.wrapper))
+  for (size_t i = 0; i < outside_.lifted().size(); ++i) {
+    const Lifted& lifted = outside_.lifted()[i];
+    if (outside_.is_replay()) {
+      if (const at::Tensor* grad = outside_.find_new_grad(lifted.wrapper))
         add_new_grad(lifted, *grad);
       continue;
     }
@@ -468,9 +468,9 @@ void Session::add_accumulated_grads() {
     if (!grad.defined() || !is_traced(grad)) continue;
     if (!lifted.real.is_leaf() || !lifted.wrapper.is_leaf()) continue;
     const bool unchanged = lifted.original_grad.defined() && !shared &&
-                           grad.is_same(tracer_.lift(lifted.original_grad));
+                           grad.is_same(outside_.lift(lifted.original_grad));
     if (unchanged) continue;
-    if (lifted.link == GradLink::OwnLeaf && is_captured(tracer_, lifted)) {
+    if (lifted.link == GradLink::OwnLeaf && is_captured(writer_.graph(), lifted)) {
       throw Unsupported("trace",
                         "hook: backward() inside the function reaches a captured leaf with hooks "
                         "of its own. Register "
@@ -484,17 +484,17 @@ void Session::add_accumulated_grads() {
 /// Which inputs are gradients of others, where a caller has to look for them, and which are known
 /// to the function by themselves.
 void Session::note_grads() {
-  for (const Lifted& lifted : tracer_.lifted()) {
+  for (const Lifted& lifted : outside_.lifted()) {
     if (lifted.is_reached) input_facts_[lifted.value].reached = lifted.real;
     if (!lifted.original_grad.defined()) continue;
-    if (const Lifted* grad = tracer_.find_lifted(lifted.original_grad)) {
+    if (const Lifted* grad = outside_.find_lifted(lifted.original_grad)) {
       grad_inputs_[grad->value] = lifted.value;
     }
   }
 }
 
 void Session::restore_grads() {
-  for (const Lifted& lifted : tracer_.lifted()) {
+  for (const Lifted& lifted : outside_.lifted()) {
     if (lifted.link != GradLink::SharedLeaf) continue;
     const at::Tensor& grad = lifted.real.unsafeGetTensorImpl()->grad();
     if (grad.defined() && is_traced(grad)) lifted.real.mutable_grad() = lifted.original_grad;

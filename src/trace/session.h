@@ -19,6 +19,7 @@ class Session {
   Session(Tracer& tracer, bool joint, std::optional<AutocastState> backward_autocast = {})
       : tracer_(tracer),
         writer_(tracer.writer()),
+        outside_(tracer.outside()),
         joint_(joint),
         backward_autocast_(backward_autocast) {}
   ~Session();
@@ -78,6 +79,7 @@ class Session {
 
   Tracer& tracer_;
   GraphWriter& writer_;
+  Outside& outside_;
   bool joint_;
   const std::optional<AutocastState> backward_autocast_;
   bool is_capture_ = false;

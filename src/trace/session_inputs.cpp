@@ -40,7 +40,7 @@ bool has_node(const Graph& graph, std::string_view op) {
 
 /// set_() and resize_() give a leaf another accumulator.
 void Session::find_new_accumulators() {
-  for (Lifted& lifted : tracer_.lifted()) {
+  for (Lifted& lifted : outside_.lifted()) {
     if (lifted.link == GradLink::None || lifted.link == GradLink::Boundary) continue;
     if (!lifted.wrapper.is_leaf() || !lifted.wrapper.requires_grad()) continue;
     const NodePtr now = torch::autograd::impl::grad_accumulator(lifted.wrapper);
@@ -59,8 +59,8 @@ void Session::check_accumulator(const torch::autograd::Node& node) const {
 }
 
 void Session::add_mutated_inputs() {
-  for (size_t i = 0; i < tracer_.lifted().size(); ++i) {
-    const Lifted& lifted = tracer_.lifted()[i];
+  for (size_t i = 0; i < outside_.lifted().size(); ++i) {
+    const Lifted& lifted = outside_.lifted()[i];
     at::FunctionalTensorWrapper& wrapper = functional_wrapper(lifted.wrapper);
     check_geometry(lifted);
     mutation_counts_.push_back(wrapper.mutation_counter());
@@ -108,9 +108,9 @@ void Session::check_not_overlapping(const Lifted& mutated) {
 /// Two tensors from outside that share memory are traced as if they did not, which is only right as
 /// long as none of them is written to.
 void Session::check_not_aliased(size_t mutated) const {
-  const at::Tensor& real = tracer_.lifted()[mutated].real;
-  for (size_t i = 0; i < tracer_.lifted().size(); ++i) {
-    const at::Tensor& other = tracer_.lifted()[i].real;
+  const at::Tensor& real = outside_.lifted()[mutated].real;
+  for (size_t i = 0; i < outside_.lifted().size(); ++i) {
+    const at::Tensor& other = outside_.lifted()[i].real;
     if (i == mutated || !overlap(other, real)) continue;
     throw AliasedWrite("trace", TensorMeta::of(real).str() +
                                     ": the function writes to this tensor, and " +
@@ -122,8 +122,8 @@ void Session::check_not_aliased(size_t mutated) const {
 
 /// An error may come of tracing tensors that share memory as if they did not.
 void Session::check_no_aliased_writes() const {
-  for (size_t i = 0; i < tracer_.lifted().size(); ++i) {
-    const Lifted& lifted = tracer_.lifted()[i];
+  for (size_t i = 0; i < outside_.lifted().size(); ++i) {
+    const Lifted& lifted = outside_.lifted()[i];
     if (!has_other_memory(lifted) && functional_wrapper(lifted.wrapper).has_data_mutation())
       check_not_aliased(i);
   }
@@ -150,7 +150,7 @@ void Session::add_new_memory(const ResultFacts& facts, const Value* input, size_
 }
 
 void Session::describe_inputs() {
-  for (Lifted& lifted : tracer_.lifted()) {
+  for (Lifted& lifted : outside_.lifted()) {
     InputFacts& facts = input_facts_[lifted.value];
     at::FunctionalTensorWrapper& wrapper = functional_wrapper(lifted.wrapper);
     const bool is_reshaped = tracing::is_reshaped(lifted);

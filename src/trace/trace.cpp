@@ -109,9 +109,10 @@ Graph trace_symbolic(const aot::FlatFunction& function, const std::vector<at::Te
   std::vector<const Value*> escaped;
   Graph graph = counted_trace<Graph>({}, /*joint=*/false, &Session::run, function, inputs, escaped,
                                      [&](Tracer& tracer) {
-                                       if (!layouts.empty()) tracer.let_sizes_change();
+                                       if (!layouts.empty()) tracer.outside().let_sizes_change();
                                        for (size_t i = 0; i < layouts.size(); ++i)
-                                         if (layouts[i]) tracer.set_layout(inputs[i], *layouts[i]);
+                                         if (layouts[i])
+                                           tracer.outside().set_layout(inputs[i], *layouts[i]);
                                      });
   if (!escaped.empty()) throw_escaped(escaped);
   return graph;

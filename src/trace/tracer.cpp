@@ -116,7 +116,7 @@ Tracer::WriteCounts Tracer::count_writes() const {
     counts.emplace_back(tensor, functional_wrapper(at::Tensor(tensor)).mutation_counter());
   };
   for (const at::Tensor& tensor : watched()) add(tensor.getIntrusivePtr());
-  for (const Lifted& lifted : lifted_) add(lifted.wrapper.getIntrusivePtr());
+  for (const Lifted& lifted : outside_.lifted()) add(lifted.wrapper.getIntrusivePtr());
   return counts;
 }
 
@@ -127,35 +127,27 @@ bool Tracer::has_written_since(const WriteCounts& before) {
   });
 }
 
-void Tracer::forget_arguments() {
-  for (Lifted& lifted : lifted_) {
-    const bool is_argument =
-        writer_.graph().inputs()[lifted.value->index()].slot.kind == Slot::Kind::Primal;
-    const bool is_unused = lifted.link == GradLink::None && !lifted.value->is_used();
-    lifted.original_grad.reset();
-    if (!is_argument && !is_unused) continue;
-    lifted_index_.erase(lifted.real.unsafeGetTensorImpl());
-    lifted.real.reset();
-  }
+void Tracer::note_detached(const at::Tensor& traced) {
+  detached_storages_.insert(functional_memory(traced));
 }
 
-at::Tensor Tracer::find_real(const Value& input) const {
-  for (const Lifted& lifted : lifted_) {
-    if (lifted.value == &input) return lifted.real;
-  }
-  for (const auto& [impl, constant] : constants_) {
-    if (as_fake(constant.fake).value() == &input) return constant.real;
-  }
-  return {};
+void Tracer::note_fragile_view(const at::Tensor& traced, const Operator& op) {
+  fragile_storages_.emplace(functional_memory(traced), &op);
+}
+
+const Operator* Tracer::fragile_view(const at::Tensor& traced) const {
+  const auto found = fragile_storages_.find(functional_memory(traced));
+  return found == fragile_storages_.end() ? nullptr : found->second;
+}
+
+void Tracer::note_write(const at::Tensor& written, bool has_same_history, const Operator& op) {
+  const bool is_detached = detached_storages_.count(functional_memory(written)) != 0;
+  if (is_detached || (has_same_history && written.requires_grad())) hidden_write_ = &op;
 }
 
 Graph Tracer::close() {
   closed_ = true;
-  lifted_.clear();
-  lifted_index_.clear();
-  lifted_storages_.clear();
-  constants_.clear();
-  new_grads_.clear();
+  outside_.clear();
   return writer_.take();
 }
 

@@ -14,9 +14,9 @@
 #include "ahead/graph.h"
 #include "ahead/trace.h"
 #include "base/libtorch.h"
-#include "tensors/ancestry.h"
 #include "trace/graph_writer.h"
 #include "trace/observers/generator_watch.h"
+#include "trace/outside.h"
 #include "trace/tensor/fake_tensor.h"
 
 namespace ahead {
@@ -24,38 +24,6 @@ class CheckpointPolicy;
 }
 
 namespace ahead::tracing {
-
-/// How the autograd graph of the trace is tied to a tensor from outside it.
-enum class GradLink : uint8_t {
-  None,        ///< does not require grad
-  OwnLeaf,     ///< the wrapper is a leaf of its own
-  SharedLeaf,  ///< the wrapper shares the real leaf's accumulator: both spell the same variable
-  Boundary,    ///< not a leaf outside: its history is cut at a boundary node
-};
-
-/// A tensor from outside the trace and what stands for it inside.
-struct Lifted {
-  at::Tensor real;
-  at::Tensor wrapper;   ///< functional, fake; what user code computes with
-  at::Tensor contents;  ///< fake: what the wrapper held at first
-  /// The memory of the wrapper at first, which set_() may change. Not held, since resize_() must
-  /// know whether somebody else has it; but no other memory will be at the same address.
-  c10::weak_intrusive_ptr<c10::StorageImpl> memory{c10::intrusive_ptr<c10::StorageImpl>()};
-  Value* value = nullptr;
-  GradLink link = GradLink::None;
-  NodePtr node;              ///< the accumulator or boundary; keeps it alive
-  at::Tensor original_grad;  ///< real.grad() when it was lifted
-  /// The history of `real`, while it has that of `wrapper`.
-  std::optional<torch::autograd::Edge> original_history;
-  bool is_reached = false;            ///< by the function itself, whether or not it is an argument
-  bool storage_is_addressed = false;  ///< by as_strided: the wrapper keeps its place in memory
-};
-
-/// Whether set_() or resize_() gave this tensor from outside other memory.
-inline bool has_other_memory(const Lifted& lifted) {
-  return lifted.wrapper.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() !=
-         lifted.memory._unsafe_get_target();
-}
 
 /// One run of the user's code, being written down as a graph.
 ///
@@ -71,46 +39,14 @@ class Tracer : public c10::intrusive_ptr_target {
   const TraceOptions& options() const { return options_; }
   GraphWriter& writer() { return writer_; }
   const GraphWriter& writer() const { return writer_; }
+  Outside& outside() { return outside_; }
+  const Outside& outside() const { return outside_; }
   /// Whether grad mode is on where user code calls the operator now being traced.
   void set_grad_mode(bool enabled) { grad_mode_ = enabled; }
   bool is_closed() const { return closed_; }
   /// Whether the trace was begun in inference mode. It runs outside of it, since LibTorch cannot
   /// make functional views there; the graph's caller gets inference tensors by itself.
   bool in_inference_mode() const { return in_inference_mode_; }
-
-  /// Says that sizes may change from run to run.
-  void let_sizes_change() { sizes_change_ = true; }
-  bool sizes_change() const { return sizes_change_; }
-  /// Says of a tensor from outside, before it is met, how its layout may change.
-  void set_layout(const at::Tensor& real, SymbolicLayout layout) {
-    layouts_.emplace(real.unsafeGetTensorImpl(),
-                     std::make_shared<const SymbolicLayout>(std::move(layout)));
-  }
-
-  /// The wrapper for a tensor from outside; made when it is met first.
-  const at::Tensor& lift(const at::Tensor& real);
-  /// The same for an argument of the traced function.
-  const at::Tensor& lift_primal(const at::Tensor& real, int32_t index);
-  /// The graph input for a tensor that turned up below autograd: one without gradient.
-  FakeTensor& lift_constant(const at::Tensor& real);
-  const std::vector<Lifted>& lifted() const { return lifted_; }
-  std::vector<Lifted>& lifted() { return lifted_; }
-  /// What stands for a tensor from outside; null if it was not met.
-  const Lifted* find_lifted(const at::Tensor& real) const;
-
-  /// An operator is about to reach elements of this traced tensor by where they lie in memory. If
-  /// that memory is outside, the trace keeps its layout from now on.
-  void address_storage(const at::Tensor& traced);
-  /// Puts tensors whose storage is addressed back in their place, after an operator wrote to them.
-  void keep_storages();
-  /// Throws if as_strided was used to make a view that reaches beyond the tensor from outside.
-  void check_stays_inside(const at::Tensor& written) const;
-
-  /// After an operator wrote to a traced tensor: user code may hold the real one of which it is the
-  /// wrapper, and ask for gradients by it. So the real one gets the history of the wrapper.
-  void mirror_history(const at::Tensor& written);
-  /// Gives real tensors back their own history.
-  void restore_histories();
 
   /// A view was given another shape in place, or made by as_strided of another view: a write to
   /// their memory cannot be followed.
@@ -148,20 +84,6 @@ class Tracer : public c10::intrusive_ptr_target {
   void note_castable(const Operator& op) { castable_in_backward_ = &op; }
   /// One of these operators; null if there is none.
   const Operator* castable_in_backward() const { return castable_in_backward_; }
-
-  /// The function is the recording of a call: nobody holds the real tensors meanwhile, so that they
-  /// stay as they are.
-  void note_replay() { is_replay_ = true; }
-  bool is_replay() const { return is_replay_; }
-  /// The recorded call gave a leaf another `.grad`, or none.
-  void note_new_grad(const at::Tensor& leaf, at::Tensor grad) {
-    new_grads_[leaf.unsafeGetTensorImpl()] = std::move(grad);
-  }
-  /// The new `.grad` of a leaf; null: it was not given one.
-  const at::Tensor* find_new_grad(const at::Tensor& leaf) const {
-    const auto known = new_grads_.find(leaf.unsafeGetTensorImpl());
-    return known == new_grads_.end() ? nullptr : &known->second;
-  }
 
   /// An operator wrote to this tensor in a list, which functionalisation does not count as a write.
   void count_list_write(const at::Tensor& traced) { ++list_writes_[traced.unsafeGetTensorImpl()]; }
@@ -221,35 +143,18 @@ class Tracer : public c10::intrusive_ptr_target {
   /// somebody watches it, and that in turn keeps its tracer.
   void stop_watching() { watched_.clear(); }
 
-  /// Lets go of the arguments, and of captured tensors that the function has only looked at, in a
-  /// trace that goes on after the function has run.
-  void forget_arguments();
-  /// The tensor from outside that this graph input stands for; undefined if it is forgotten.
-  at::Tensor find_real(const Value& input) const;
-
   /// Ends the trace and gives the graph away.
   Graph close();
 
  private:
-  const at::Tensor& add_lifted(const at::Tensor& real, Slot slot);
-  void link_gradient(Lifted& lifted, bool is_primal);
-  void tie_to_relatives(size_t position);
   void add_watched(const at::Tensor& tensor);
-  Lifted* lifted_of(const at::Tensor& traced);
 
   TraceOptions options_;
   GraphWriter writer_{*this};
-  bool sizes_change_ = false;
+  Outside outside_{*this};
   bool grad_mode_ = true;
   const bool in_inference_mode_;
   std::atomic<bool> closed_ = false;
-  int32_t num_captured_ = 0;
-  std::vector<Lifted> lifted_;
-  Ancestry ancestry_;  ///< of the lifted tensors, by position
-  std::unordered_map<const c10::TensorImpl*, size_t> lifted_index_;
-  std::unordered_map<const c10::TensorImpl*, std::shared_ptr<const SymbolicLayout>> layouts_;
-  std::unordered_map<const c10::StorageImpl*, size_t> lifted_storages_;
-  bool any_storage_is_addressed_ = false;
   std::unordered_set<const c10::StorageImpl*> detached_storages_;
   std::unordered_map<const c10::StorageImpl*, const Operator*> fragile_storages_;
   const Operator* hidden_write_ = nullptr;
@@ -258,13 +163,7 @@ class Tracer : public c10::intrusive_ptr_target {
   const Operator* cast_in_backward_ = nullptr;
   const Operator* castable_in_backward_ = nullptr;
   std::vector<const CheckpointPolicy*> checkpoints_;
-  bool is_replay_ = false;
-  std::unordered_map<const c10::TensorImpl*, at::Tensor> new_grads_;
   std::unique_ptr<GeneratorWatch> generators_;
-  struct Constant {
-    at::Tensor real, fake;
-  };
-  std::unordered_map<const c10::TensorImpl*, Constant> constants_;
   std::unordered_map<const c10::TensorImpl*, uint64_t> list_writes_;
   std::deque<Holder> holders_;
   std::vector<at::Tensor> replaced_;

@@ -79,7 +79,7 @@ class Run {
  public:
   Run(const Tape& tape, const Part& part)
       : tape_(tape), part_(part), tracer_(tracing::Tracer::current()) {
-    if (tracer_ != nullptr) tracer_->note_replay();
+    if (tracer_ != nullptr) tracer_->outside().note_replay();
     if (tracer_ != nullptr && tape.differentiates) tracer_->writer().note_differentiation();
     variables_.resize(static_cast<size_t>(tape.num_variables));
   }
@@ -92,7 +92,7 @@ class Run {
         const CapturedTensor& captured = tape_.captured[i];
         if ((captured.grad_of != nullptr) != is_grad) continue;
         if (const at::Tensor real = real_of(captured); real.defined())
-          set(captured.id, tracer_ != nullptr ? tracer_->lift(real) : real);
+          set(captured.id, tracer_ != nullptr ? tracer_->outside().lift(real) : real);
       }
     }
     run_steps();
@@ -143,7 +143,7 @@ class Run {
         variable(step.ins[0]).requires_grad_(step.args[0].toBool());
         break;
       case Step::Kind::SetGrad:
-        tracer_->note_new_grad(variable(step.ins[0]), variable(step.ins[1]));
+        tracer_->outside().note_new_grad(variable(step.ins[0]), variable(step.ins[1]));
         break;
       case Step::Kind::Data:
         if (tracer_ != nullptr) tracer_->note_detached(variable(step.ins[0]));

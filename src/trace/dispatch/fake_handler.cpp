@@ -141,7 +141,7 @@ void FakeHandler::refuse_write_through_unfold() const {
 void FakeHandler::take_arguments() {
   arguments_.reserve(static_cast<size_t>(op_.num_args));
   const auto first = stack_.begin() + static_cast<std::ptrdiff_t>(first_);
-  if (tracer_->sizes_change() && std::any_of(first, stack_.end(), is_changing))
+  if (tracer_->outside().sizes_change() && std::any_of(first, stack_.end(), is_changing))
     symbolic_arguments_.assign(first, stack_.end());
   for (size_t i = first_; i < stack_.size(); ++i) arguments_.push_back(take(stack_[i]));
   replace_device_argument();
@@ -170,7 +170,7 @@ Argument FakeHandler::take_tensor(at::Tensor& tensor) {
       return Argument(c10::IValue(*number));
     }
   }
-  FakeTensor& fake = is_fake(tensor) ? as_fake(tensor) : tracer_->lift_constant(tensor);
+  FakeTensor& fake = is_fake(tensor) ? as_fake(tensor) : tracer_->outside().lift_constant(tensor);
   if (&fake.tracer() != tracer_) {
     throw UserError("trace", op_.op->name() + ": tensors of two different traces meet.");
   }

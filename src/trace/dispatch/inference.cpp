@@ -69,7 +69,7 @@ bool take_known_results(const TracedOp& op, torch::jit::Stack& stack) {
 void run_real_kernel(TracedOp& op, at::Device device, Tracer& tracer, torch::jit::Stack& stack) {
   if (take_known_results(op, stack)) return;
   const std::string& name = op.op->name();
-  if (tracer.is_replay() && op.effectful) {
+  if (tracer.outside().is_replay() && op.effectful) {
     throw Unsupported("trace", name +
                                    ": there is no shape rule for this operator, and running it to "
                                    "find out would be once too often. Register a Meta kernel for "

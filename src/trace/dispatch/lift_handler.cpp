@@ -65,10 +65,10 @@ class LiftHandler {
     tracer_->stop_watching_casts();
     restore_layouts();
     return_originals();
-    tracer_->keep_storages();
+    tracer_->outside().keep_storages();
     for (size_t i = 0; i < written_.size(); ++i) {
-      tracer_->mirror_history(written_[i]);
-      if (!op_.keeps_layout) mirror_shape(*tracer_, written_[i]);
+      tracer_->outside().mirror_history(written_[i]);
+      if (!op_.keeps_layout) mirror_shape(tracer_->outside(), written_[i]);
       const NodePtr history = history_of(written_[i]);
       // A view gets another history whenever its memory was written to, but leads to the same.
       const bool is_same = history == histories_[i] || !at::GradMode::is_enabled();
@@ -84,7 +84,7 @@ class LiftHandler {
       c10::IValue& argument = stack_[i];
       if (argument.isTensor()) {
         const at::Tensor& tensor = argument.toTensor();
-        if (is_plain(tensor)) argument = tracer_->lift(tensor);
+        if (is_plain(tensor)) argument = tracer_->outside().lift(tensor);
       } else if (argument.isList()) {
         lift_list(argument);
       }
@@ -103,7 +103,7 @@ class LiftHandler {
     for_each_tensor(argument, [&](const at::Tensor& tensor) { any_plain |= is_plain(tensor); });
     if (!any_plain) return;
     map_tensors(argument, [&](const at::Tensor& tensor) {
-      return is_plain(tensor) ? tracer_->lift(tensor) : tensor;
+      return is_plain(tensor) ? tracer_->outside().lift(tensor) : tensor;
     });
   }
 
@@ -138,7 +138,7 @@ class LiftHandler {
   void address_storage() {
     c10::IValue& self = stack_[first_argument()];
     if (!self.isTensor() || !is_traced(self.toTensor())) return;
-    tracer_->address_storage(self.toTensor());
+    tracer_->outside().address_storage(self.toTensor());
     functional::sync(self.toTensor());
   }
 
@@ -152,7 +152,7 @@ class LiftHandler {
     if (is_symbolic(view) || is_symbolic(whole) || view.scalar_type() != whole.scalar_type() ||
         end_of(view) <= end_of(whole))
       return;
-    for (const Lifted& lifted : tracer_->lifted()) {
+    for (const Lifted& lifted : tracer_->outside().lifted()) {
       if (lifted.memory._unsafe_get_target() == memory) return;
     }
     throw Unsupported("trace", op_.op->name() +
@@ -195,7 +195,7 @@ class LiftHandler {
       const at::Tensor written = argument.toTensor();
       if (!is_expanded(written) || at::has_internal_overlap(written) == at::MemOverlap::Yes)
         continue;
-      const at::Tensor view = view_by_layout(*tracer_, written);
+      const at::Tensor view = view_by_layout(tracer_->outside(), written);
       if (!view.defined()) continue;
       argument = view;
       by_layout_.emplace_back(view, written);
@@ -293,7 +293,7 @@ class LiftHandler {
       check_not_fragile(tensor);
       check_not_expanded(tensor);
       check_complex_rounding(op_, tensor, arguments());
-      tracer_->check_stays_inside(tensor);
+      tracer_->outside().check_stays_inside(tensor);
       functional::sync(tensor);
       before_.push_back(functional::from_functional_tensor(tensor));
     }
@@ -341,7 +341,7 @@ class LiftHandler {
 
   /// Operators resize what they are given for their result.
   void check_made_inside(const at::Tensor& resized) const {
-    const auto& lifted = tracer_->lifted();
+    const auto& lifted = tracer_->outside().lifted();
     if (std::none_of(lifted.begin(), lifted.end(),
                      [&](const Lifted& outside) { return outside.wrapper.is_same(resized); }))
       return;

@@ -156,7 +156,7 @@ void check_complex_rounding(const TracedOp& op, const at::Tensor& traced,
 
 void try_in_place(TracedOp& op, Tracer* tracer, torch::jit::Stack& stack) {
   const size_t first = first_argument(op, stack);
-  if (tracer != nullptr && tracer->sizes_change()) {
+  if (tracer != nullptr && tracer->outside().sizes_change()) {
     for (size_t i = first; i < stack.size(); ++i) fix_sizes(stack[i]);
   }
   const torch::jit::Stack arguments(stack.begin() + static_cast<ptrdiff_t>(first), stack.end());
