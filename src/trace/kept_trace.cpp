@@ -81,6 +81,30 @@ class Matcher {
   ValueMap map_;
 };
 
+/// How often each traced tensor that user code or the trace holds has been written to.
+class WriteCounts {
+ public:
+  explicit WriteCounts(Tracer& tracer) {
+    for (const at::Tensor& tensor : tracer.live_tensors().watched()) add(tensor);
+    for (const Lifted& lifted : tracer.outside().lifted()) add(lifted.wrapper);
+  }
+
+  /// Whether one that is still alive has been written to since.
+  bool have_changed() const {
+    return std::any_of(counts_.begin(), counts_.end(), [](const auto& entry) {
+      auto alive = entry.first.lock();
+      return alive && functional_wrapper(at::Tensor(alive)).mutation_counter() != entry.second;
+    });
+  }
+
+ private:
+  void add(const at::Tensor& traced) {
+    counts_.emplace_back(traced.getIntrusivePtr(), functional_wrapper(traced).mutation_counter());
+  }
+
+  std::vector<std::pair<c10::weak_intrusive_ptr<c10::TensorImpl>, uint64_t>> counts_;
+};
+
 bool has_hooks(const Lifted& lifted) {
   if (lifted.link != GradLink::SharedLeaf) return false;
   const auto* meta = torch::autograd::impl::get_autograd_meta(lifted.real);
@@ -93,7 +117,7 @@ std::unique_ptr<KeptTrace> KeptTrace::make(const aot::FlatFunction& function,
                                            const std::vector<at::Tensor>& inputs,
                                            const Graph& joint) {
   std::unique_ptr<KeptTrace> kept(new KeptTrace());
-  kept->tracer_->watch_tensors();
+  kept->tracer_->live_tensors().start_watching();
   try {
     kept->roots_ = Session(*kept->tracer_, /*joint=*/true).begin(function, inputs);
   } catch (const std::exception&) {
@@ -109,7 +133,7 @@ std::unique_ptr<KeptTrace> KeptTrace::make(const aot::FlatFunction& function,
 KeptTrace::~KeptTrace() {
   roots_.clear();
   if (!tracer_->is_closed()) tracer_->close();
-  tracer_->stop_watching();
+  tracer_->live_tensors().forget_watched();
 }
 
 bool KeptTrace::match(const Graph& joint) {
@@ -156,7 +180,7 @@ KeptTrace::Derivative KeptTrace::differentiate(
   Derivative derivative;
   derivative.before = tracer_->writer().graph().last();
   const size_t num_lifted = tracer_->outside().lifted().size();
-  const Tracer::WriteCounts writes = tracer_->count_writes();
+  const WriteCounts writes(*tracer_);
   const TraceScope scope(*tracer_);
   edge_list roots, targets;
   std::vector<at::Tensor> coming_in;
@@ -177,7 +201,7 @@ KeptTrace::Derivative KeptTrace::differentiate(
     found = torch::autograd::Engine::get_default_engine().execute(
         roots, coming_in, /*keep_graph=*/true, create_graph, /*accumulate_grad=*/false, targets);
   }
-  is_spoiled_ = tracer_->has_written_since(writes);
+  is_spoiled_ = writes.have_changed();
   for (const at::Tensor& tangent : coming_in)
     is_spoiled_ |= functional_wrapper(tangent).has_data_mutation();
   check_usable();

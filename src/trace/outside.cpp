@@ -80,7 +80,7 @@ void keep_storage(const Lifted& lifted) {
 const at::Tensor& Outside::lift(const at::Tensor& real) {
   auto known = lifted_index_.find(real.unsafeGetTensorImpl());
   if (known == lifted_index_.end()) {
-    if (tracer_.generators() != nullptr) tracer_.generators()->refuse_state(real);
+    tracer_.generators().refuse_state(real);
     return add(real, next_captured());
   }
   lifted_[known->second].is_reached = true;

@@ -115,7 +115,7 @@ bool is_captured(const Graph& graph, const Lifted& lifted) {
 }  // namespace
 
 Session::~Session() {
-  tracer_.abandon_generators();
+  tracer_.generators().abandon();
   outside_.restore_histories();
   restore_shapes(outside_);
   restore_grads();
@@ -135,7 +135,7 @@ Capture Session::capture(const aot::FlatFunction& function, const std::vector<at
 
 Graph Session::run(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
                    AddResults add_results) {
-  tracer_.watch_generators();
+  tracer_.generators().start();
   {
     TraceScope scope(tracer_);
     at::AutoGradMode restore_grad_mode(at::GradMode::is_enabled());
@@ -144,10 +144,10 @@ Graph Session::run(const aot::FlatFunction& function, const std::vector<at::Tens
       add_gradients();
       check_not_mutated_in_backward();
     }
-    tracer_.stop_watching_generators();
+    tracer_.generators().finish();
     add_accumulated_grads();
     note_grads();
-    if (const Operator* op = tracer_.hidden_write()) capture_.hidden_write = op->name();
+    if (const Operator* op = tracer_.hidden_writes().found()) capture_.hidden_write = op->name();
     capture_.differentiates = writer_.differentiates();
   }
   differentiable_.clear();
@@ -170,12 +170,12 @@ void Session::run_forward(const aot::FlatFunction& function, const std::vector<a
 edge_list Session::begin(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs) {
   is_capture_ = true;
   edge_list roots;
-  tracer_.watch_generators();
+  tracer_.generators().start();
   {
     TraceScope scope(tracer_);
     at::AutoGradMode restore_grad_mode(at::GradMode::is_enabled());
     run_forward(function, inputs, &Session::add_sorted_results);
-    tracer_.stop_watching_generators();
+    tracer_.generators().finish();
     writer_.set_phase(Phase::Backward);
     for (const auto& [output, position] : differentiable_)
       roots.push_back(torch::autograd::impl::gradient_edge(output));
@@ -356,9 +356,8 @@ void Session::add_gradients() {
 }
 
 void Session::note_casts() {
-  if (const Operator* op = tracer_.cast_in_backward()) capture_.cast_in_backward = op->name();
-  if (const Operator* op = tracer_.castable_in_backward())
-    capture_.castable_in_backward = op->name();
+  if (const Operator* op = tracer_.casts().cast()) capture_.cast_in_backward = op->name();
+  if (const Operator* op = tracer_.casts().castable()) capture_.castable_in_backward = op->name();
 }
 
 /// The caller may hold the tensor that a tangent is.

@@ -159,7 +159,7 @@ void Session::describe_inputs() {
     // A change of shape of a view counts as well.
     const auto version = static_cast<uint64_t>(
         lifted.wrapper.is_inference() ? (is_changed ? 1 : 0) : lifted.wrapper._version());
-    facts.writes = version + (is_changed ? tracer_.list_writes(lifted.wrapper) : 0);
+    facts.writes = version + (is_changed ? tracer_.list_writes().count(lifted.wrapper) : 0);
     if (is_changed) facts.seen_by_autograd = is_history_changed(lifted);
     if (is_reshaped && facts.seen_by_autograd && !wrapper.has_data_mutation())
       check_one_history(lifted);

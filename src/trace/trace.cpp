@@ -70,7 +70,7 @@ Result counted_trace(const TraceOptions& options, bool joint,
   const auto tracer = c10::make_intrusive<tracing::Tracer>(options);
   if (prepare) prepare(*tracer);
   Result result = (tracing::Session(*tracer, joint, backward_autocast).*run)(function, inputs);
-  escaped = tracer->escaped();
+  escaped = tracer->live_tensors().escaped();
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   stats_table().add(*tracer, taken.count());
   return result;

@@ -7,15 +7,10 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
-#include <algorithm>
-#include <chrono>
 #include <optional>
-#include <thread>
 
-#include "ahead/checkpoint.h"
 #include "ahead/errors.h"
 #include "trace/dispatch/fallbacks.h"
-#include "trace/tensor/functional.h"
 
 namespace ahead::tracing {
 namespace {
@@ -51,100 +46,6 @@ Tracer* Tracer::current() {
   return carried == nullptr ? nullptr : carried->tracer;
 }
 
-void Tracer::note_node(Node& node) {
-  if (node.phase != Phase::Forward) return;
-  // An operator that switches grad mode off inside may do so to write to a differentiable tensor.
-  const bool is_inside = node.has(Tag::NoGrad) && grad_mode_;
-  if (is_inside && torch::autograd::get_current_node() == nullptr) hidden_write_ = &node.op();
-  if (!checkpoints_.empty()) tag_for_checkpoint(node);
-}
-
-void Tracer::tag_for_checkpoint(Node& node) const {
-  constexpr Tag tags[] = {Tag::MustSave, Tag::PreferSave, Tag::PreferRecompute, Tag::MustRecompute};
-  const Saving saving = checkpoints_.empty() ? Saving::MustSave : (*checkpoints_.back())(node.op());
-  uint16_t others = node.tags();
-  for (Tag tag : tags) others &= static_cast<uint16_t>(~static_cast<uint16_t>(tag));
-  node.set_tags(others);
-  node.set(tags[static_cast<size_t>(saving)]);
-}
-
-/// The engine's threads, one for each device but the CPU, let go of what they ran a little after
-/// they have said that they are done.
-std::vector<const Value*> Tracer::escaped() const {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(500);
-  std::vector<const Value*> values;
-  for (const Holder& holder : holders_) {
-    const Value* value = holder.load(std::memory_order_acquire);
-    if (value == nullptr) continue;
-    if (!value->meta.device.is_cpu()) {
-      while (holder.load(std::memory_order_acquire) != nullptr && Clock::now() < deadline)
-        std::this_thread::yield();
-      if (holder.load(std::memory_order_acquire) == nullptr) continue;
-    }
-    values.push_back(value);
-  }
-  return values;
-}
-
-void Tracer::keep_replaced(const at::Tensor& traced) {
-  replaced_.push_back(functional_wrapper(traced).value());
-}
-
-void Tracer::add_watched(const at::Tensor& tensor) {
-  // A weak pointer keeps the memory of a tensor that is gone.
-  if (watched_.size() >= next_sweep_) {
-    std::erase_if(watched_, [](const auto& tensor) { return tensor.use_count() == 0; });
-    next_sweep_ = 2 * watched_.size() + kFirstSweep;
-  }
-  watched_.emplace_back(tensor.getIntrusivePtr());
-}
-
-std::vector<at::Tensor> Tracer::watched() const {
-  std::vector<at::Tensor> tensors;
-  std::unordered_set<const c10::TensorImpl*> seen;
-  for (const auto& tensor : watched_) {
-    auto alive = tensor.lock();
-    if (alive && seen.insert(alive.get()).second) tensors.emplace_back(std::move(alive));
-  }
-  return tensors;
-}
-
-Tracer::WriteCounts Tracer::count_writes() const {
-  WriteCounts counts;
-  const auto add = [&](const c10::intrusive_ptr<c10::TensorImpl>& tensor) {
-    counts.emplace_back(tensor, functional_wrapper(at::Tensor(tensor)).mutation_counter());
-  };
-  for (const at::Tensor& tensor : watched()) add(tensor.getIntrusivePtr());
-  for (const Lifted& lifted : outside_.lifted()) add(lifted.wrapper.getIntrusivePtr());
-  return counts;
-}
-
-bool Tracer::has_written_since(const WriteCounts& before) {
-  return std::any_of(before.begin(), before.end(), [](const auto& entry) {
-    auto alive = entry.first.lock();
-    return alive && functional_wrapper(at::Tensor(alive)).mutation_counter() != entry.second;
-  });
-}
-
-void Tracer::note_detached(const at::Tensor& traced) {
-  detached_storages_.insert(functional_memory(traced));
-}
-
-void Tracer::note_fragile_view(const at::Tensor& traced, const Operator& op) {
-  fragile_storages_.emplace(functional_memory(traced), &op);
-}
-
-const Operator* Tracer::fragile_view(const at::Tensor& traced) const {
-  const auto found = fragile_storages_.find(functional_memory(traced));
-  return found == fragile_storages_.end() ? nullptr : found->second;
-}
-
-void Tracer::note_write(const at::Tensor& written, bool has_same_history, const Operator& op) {
-  const bool is_detached = detached_storages_.count(functional_memory(written)) != 0;
-  if (is_detached || (has_same_history && written.requires_grad())) hidden_write_ = &op;
-}
-
 Graph Tracer::close() {
   closed_ = true;
   outside_.clear();
@@ -177,7 +78,7 @@ TraceScope::TraceScope(Tracer& tracer) {
 }
 
 TraceScope::~TraceScope() {
-  current_tracer->forget_replaced();
+  current_tracer->live_tensors().forget_replaced();
   current_tracer = nullptr;
   // Casts of traced weights must not outlive the trace in autocast's cache.
   if (state_->clear_autocast_cache) at::autocast::clear_cache();

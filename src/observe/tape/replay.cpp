@@ -146,7 +146,7 @@ class Run {
         tracer_->outside().note_new_grad(variable(step.ins[0]), variable(step.ins[1]));
         break;
       case Step::Kind::Data:
-        if (tracer_ != nullptr) tracer_->note_detached(variable(step.ins[0]));
+        if (tracer_ != nullptr) tracer_->hidden_writes().note_detached(variable(step.ins[0]));
         set(step.outs[0], variable(step.ins[0]).variable_data());
         break;
       case Step::Kind::Fill: {
@@ -158,7 +158,7 @@ class Run {
         set(step.outs[0], step.contents);
         break;
       case Step::Kind::EnterCheckpoint:
-        checkpoints_.emplace_back(*tracer_, *step.policy);
+        checkpoints_.emplace_back(tracer_->checkpoints(), *step.policy);
         break;
       case Step::Kind::LeaveCheckpoint: {
         std::vector<at::Tensor> results;

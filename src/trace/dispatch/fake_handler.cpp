@@ -72,10 +72,10 @@ void FakeHandler::run() {
 
 Node* FakeHandler::record() {
   const bool random = op_.random && ops::draws_random(*op_.op, arguments_);
-  if (random && tracer_->generators() != nullptr)
-    tracer_->generators()->note_draw(generator_argument(), device_);
+  if (random) tracer_->generators().note_draw(generator_argument(), device_);
   Node* node = tracer_->writer().record(*op_.op, std::move(arguments_));
-  tracer_->note_node(*node);
+  tracer_->hidden_writes().note_node(*node);
+  tracer_->checkpoints().note_node(*node);
   if (random) node->set(Tag::Random);
   if (op_.effectful || op_.num_returns == 0) node->set(Tag::Effect);
   return node;
@@ -175,7 +175,7 @@ Argument FakeHandler::take_tensor(at::Tensor& tensor) {
     throw UserError("trace", op_.op->name() + ": tensors of two different traces meet.");
   }
   choose_device(tensor);
-  if (at::isFloatingType(tensor.scalar_type())) tracer_->note_dtype(tensor.scalar_type());
+  if (at::isFloatingType(tensor.scalar_type())) tracer_->casts().note_dtype(tensor.scalar_type());
   Value* value = fake.value();
   tensor = fake.meta();
   return Argument(value);

@@ -46,9 +46,9 @@ class LiftHandler {
     std::optional<c10::impl::ExcludeDispatchKeyGuard> once;
     if (!op_.is_transparent) once.emplace(c10::DispatchKey::DeferredInit);
     lift_arguments();
-    if (tracer_->watches_tensors()) watch_arguments();
+    if (tracer_->live_tensors().is_watching()) watch_arguments();
     tracer_->writer().set_autocast(is_autocast_enabled());
-    tracer_->set_grad_mode(at::GradMode::is_enabled());
+    tracer_->hidden_writes().set_grad_mode(at::GradMode::is_enabled());
     ensure_functionalizable(op_);
     if (op_.addresses_storage) address_storage();
     if (op_.addresses_storage || (op_.mutates && !op_.keeps_layout)) note_fragile_view();
@@ -62,18 +62,14 @@ class LiftHandler {
     if (!op_.is_in_formula || !follow_eager_formula(op_, *tracer_, stack_)) call();
     if (op_.addresses_storage) check_stays_inside();
     find_cast_results();
-    tracer_->stop_watching_casts();
+    tracer_->casts().stop_watching();
     restore_layouts();
     return_originals();
     tracer_->outside().keep_storages();
     for (size_t i = 0; i < written_.size(); ++i) {
       tracer_->outside().mirror_history(written_[i]);
       if (!op_.keeps_layout) mirror_shape(tracer_->outside(), written_[i]);
-      const NodePtr history = history_of(written_[i]);
-      // A view gets another history whenever its memory was written to, but leads to the same.
-      const bool is_same = history == histories_[i] || !at::GradMode::is_enabled();
-      tracer_->note_write(written_[i], is_same, *op_.op);
-      if (history == nullptr && histories_[i] != nullptr) tracer_->note_cut_history(*op_.op);
+      tracer_->hidden_writes().note_write(written_[i], histories_[i], *op_.op);
     }
     watch_results();
   }
@@ -95,7 +91,7 @@ class LiftHandler {
   /// Functionalisation makes a tensor anew that was written to through another one.
   void keep_outdated(const at::Tensor& tensor) {
     if (tensor.defined() && is_traced(tensor) && !functional_wrapper(tensor).is_up_to_date())
-      tracer_->keep_replaced(tensor);
+      tracer_->live_tensors().keep_replaced(tensor);
   }
 
   void lift_list(c10::IValue& argument) {
@@ -163,8 +159,7 @@ class LiftHandler {
   void note_fragile_view() {
     const c10::IValue& self = stack_[first_argument()];
     if (!self.isTensor() || !is_traced(self.toTensor())) return;
-    if (!functional_wrapper(self.toTensor()).view_metas().empty())
-      tracer_->note_fragile_view(self.toTensor(), *op_.op);
+    tracer_->fragile_views().note(self.toTensor(), *op_.op);
   }
 
   bool is_differentiated() const {
@@ -179,7 +174,7 @@ class LiftHandler {
 
   /// Autograd would have to know how views of one memory lie to each other.
   void check_not_fragile(const at::Tensor& written) const {
-    const Operator* op = tracer_->fragile_view(written);
+    const Operator* op = tracer_->fragile_views().find(written);
     if (op == nullptr || !is_differentiated()) return;
     throw Unsupported(
         "trace", op_.op->name() + ": it writes to memory of which there is a view that " +
@@ -230,9 +225,9 @@ class LiftHandler {
       });
       has_dtype_argument_ = has_dtype_argument_ || is_dtype(i - first_argument());
     }
-    if (is_castable) tracer_->note_castable(*op_.op);
+    if (is_castable) tracer_->casts().note_castable(*op_.op);
     if (!dtype || !is_autocast_enabled()) return;
-    tracer_->watch_casts(*op_.op, is_one ? dtype : std::nullopt);
+    tracer_->casts().watch(*op_.op, is_one ? dtype : std::nullopt);
     if (is_one) uncast_ = dtype;
   }
 
@@ -249,7 +244,7 @@ class LiftHandler {
       for_each_tensor(stack_[i], [&](const at::Tensor& tensor) {
         if (tensor.defined() && at::isFloatingType(tensor.scalar_type()) &&
             tensor.scalar_type() != *uncast_)
-          tracer_->note_cast_result();
+          tracer_->casts().note_cast_result();
       });
     }
   }
@@ -258,9 +253,9 @@ class LiftHandler {
     for (size_t index : written_arguments(*op_.op)) {
       for_each_tensor(stack_[first_argument() + index], [&](const at::Tensor& tensor) {
         if (!is_traced(tensor)) return;
-        tracer_->keep_replaced(tensor);
+        tracer_->live_tensors().keep_replaced(tensor);
         written_.push_back(tensor);
-        histories_.push_back(history_of(tensor));
+        histories_.push_back(HiddenWrites::history_of(tensor));
       });
     }
   }
@@ -270,13 +265,6 @@ class LiftHandler {
     if (op_.num_args == 0 || !stack_[first_argument()].isTensor()) return;
     const at::Tensor& tensor = stack_[first_argument()].toTensor();
     if (is_traced(tensor) && tensor.requires_grad()) viewed_ = tensor;
-  }
-
-  /// The autograd node of a tensor. Asking LibTorch for it would give views of what was written to
-  /// another one.
-  static NodePtr history_of(const at::Tensor& tensor) {
-    const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
-    return meta == nullptr ? NodePtr() : meta->grad_fn_;
   }
 
   /// Functionalisation would not know which of the elements that are one counts.
@@ -380,7 +368,7 @@ class LiftHandler {
     for (size_t index : written_arguments(*op_.op)) {
       if (!stack_[first + index].isTensorList()) continue;
       for_each_tensor(stack_[first + index], [&](const at::Tensor& tensor) {
-        if (is_traced(tensor)) tracer_->count_list_write(tensor);
+        if (is_traced(tensor)) tracer_->list_writes().note(tensor);
       });
     }
   }
@@ -389,7 +377,7 @@ class LiftHandler {
   void watch_arguments() {
     for (const c10::IValue& argument : arguments()) {
       for_each_tensor(argument, [&](const at::Tensor& tensor) {
-        if (is_traced(tensor)) tracer_->watch(tensor);
+        if (is_traced(tensor)) tracer_->live_tensors().watch(tensor);
       });
     }
   }
@@ -401,19 +389,11 @@ class LiftHandler {
         if (!is_traced(tensor)) return;
         seal_storage(tensor);
         recover_by_layout(tensor);
-        if (viewed_.defined() && tensor.is_alias_of(viewed_)) note_view(tensor);
-        tracer_->watch(tensor);
+        if (viewed_.defined() && tensor.is_alias_of(viewed_))
+          tracer_->hidden_writes().note_view(tensor, *op_.op);
+        tracer_->live_tensors().watch(tensor);
       });
     }
-  }
-
-  /// Functionalisation makes a view of what was written to again when it is used, by when grad mode
-  /// may be on again.
-  void note_view(const at::Tensor& view) {
-    if (!view.requires_grad())
-      tracer_->note_detached(view);
-    else if (!at::GradMode::is_enabled() && !functional_wrapper(view).is_up_to_date())
-      tracer_->note_cut_history(*op_.op);
   }
 
   const c10::OperatorHandle& handle_;
