@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "ahead/graph.h"
+#include "trace/dispatch/traced_call.h"
 
 namespace ahead::tracing {
 
@@ -12,21 +13,21 @@ namespace ahead::tracing {
 /// may find autocast in another state than the one it was traced in.
 class BackwardCasts {
  public:
-  /// An operator that autocast may cast for is about to be called in the backward on floating-point
-  /// tensors of this type; none: of several types.
-  void watch(const Operator& op, std::optional<at::ScalarType> dtype) {
-    watched_ = &op;
-    uncast_ = dtype;
-  }
-  void stop_watching() { watched_ = nullptr; }
+  /// The one floating-point type that a watched call takes and that its results are expected to
+  /// have; none: they may have any.
+  using Expected = std::optional<at::ScalarType>;
+
+  /// An operator that autocast may cast for is about to be called in the backward.
+  Expected before(const TracedCall& call);
   /// A floating-point tensor of this type reached a kernel.
   void note_dtype(at::ScalarType dtype) {
     if (watched_ != nullptr && uncast_ != dtype) cast_ = watched_;
   }
-  /// The watched operator returned a floating-point tensor of another type than it was given.
-  void note_cast_result() { cast_ = watched_; }
-  /// An operator of the backward takes tensors that autocast could cast, were it on.
-  void note_castable(const Operator& op) { castable_ = &op; }
+  /// Any operator has been called.
+  void after(const TracedCall& call, Expected expected) {
+    if (expected) check_results(call, *expected);
+    watched_ = nullptr;
+  }
 
   /// An operator of the backward for which autocast cast something; null if there is none.
   const Operator* cast() const { return cast_; }
@@ -34,8 +35,10 @@ class BackwardCasts {
   const Operator* castable() const { return castable_; }
 
  private:
-  const Operator* watched_ = nullptr;
-  std::optional<at::ScalarType> uncast_;  ///< what it was given
+  void check_results(const TracedCall& call, at::ScalarType expected);
+
+  const Operator* watched_ = nullptr;     ///< the operator being called
+  std::optional<at::ScalarType> uncast_;  ///< what it takes; none: several types
   const Operator* cast_ = nullptr;
   const Operator* castable_ = nullptr;
 };

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "ahead/graph.h"
+#include "trace/dispatch/traced_call.h"
 #include "trace/tensor/functional.h"
 
 namespace ahead::tracing {
@@ -13,10 +14,12 @@ namespace ahead::tracing {
 /// as_strided made of another view: autograd could not follow a write to it.
 class FragileViews {
  public:
-  /// An operator makes such a view of this traced tensor, or of it, if it is a view.
-  void note(const at::Tensor& traced, const Operator& op) {
-    if (!functional_wrapper(traced).view_metas().empty())
-      storages_.emplace(functional_memory(traced), &op);
+  /// An operator is about to be called that reaches its first argument by where it lies in memory,
+  /// or gives it another shape in place.
+  void before(const TracedCall& call) {
+    const at::Tensor* self = call.traced_self();
+    if (self == nullptr || functional_wrapper(*self).view_metas().empty()) return;
+    storages_.emplace(functional_memory(*self), call.op.op);
   }
   /// The operator noted for the memory of this tensor; null if there is none.
   const Operator* find(const at::Tensor& traced) const {

@@ -13,6 +13,19 @@ NodePtr HiddenWrites::history_of(const at::Tensor& tensor) {
   return meta == nullptr ? NodePtr() : meta->grad_fn_;
 }
 
+at::Tensor HiddenWrites::before(const TracedCall& call) {
+  grad_mode_ = at::GradMode::is_enabled();
+  const at::Tensor* self = call.op.mutates ? nullptr : call.traced_self();
+  return self != nullptr && self->requires_grad() ? *self : at::Tensor();
+}
+
+void HiddenWrites::after(const TracedCall& call, const at::Tensor& viewed) {
+  if (!viewed.defined()) return;
+  for_each_traced(call.results(), [&](const at::Tensor& result) {
+    if (result.is_alias_of(viewed)) note_view(result, *call.op.op);
+  });
+}
+
 void HiddenWrites::note_node(const Node& node) {
   // An operator that switches grad mode off inside may do so to write to a differentiable tensor.
   const bool is_inside = node.has(Tag::NoGrad) && grad_mode_ && node.phase == Phase::Forward;

@@ -6,6 +6,7 @@
 
 #include "ahead/graph.h"
 #include "base/libtorch.h"
+#include "trace/dispatch/traced_call.h"
 
 namespace ahead::tracing {
 
@@ -14,16 +15,16 @@ namespace ahead::tracing {
 /// and nobody is told.
 class HiddenWrites {
  public:
-  /// Whether grad mode is on where user code calls the operator now being traced.
-  void set_grad_mode(bool enabled) { grad_mode_ = enabled; }
-
+  /// User code is about to call an operator. Returns the differentiable tensor of which it may make
+  /// a view; undefined: none.
+  at::Tensor before(const TracedCall& call);
+  /// It has been called; `viewed` is what before() returned.
+  void after(const TracedCall& call, const at::Tensor& viewed);
   /// A node was written for an operator that user code calls, or that one of those calls.
   void note_node(const Node& node);
   /// A view of a differentiable tensor was made that has no history: a write to their memory is
   /// hidden from autograd.
   void note_detached(const at::Tensor& traced);
-  /// An operator made a view of a differentiable tensor.
-  void note_view(const at::Tensor& view, const Operator& op);
   /// An operator wrote to a traced tensor, whose history_of was `before`.
   void note_write(const at::Tensor& written, const NodePtr& before, const Operator& op);
 
@@ -35,7 +36,9 @@ class HiddenWrites {
   static NodePtr history_of(const at::Tensor& tensor);
 
  private:
-  bool grad_mode_ = true;
+  void note_view(const at::Tensor& view, const Operator& op);
+
+  bool grad_mode_ = true;  ///< where user code calls the operator now being traced
   std::unordered_set<const c10::StorageImpl*> detached_;
   const Operator* found_ = nullptr;
 };

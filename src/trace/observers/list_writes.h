@@ -5,15 +5,17 @@
 #include <cstdint>
 #include <unordered_map>
 
+#include "trace/dispatch/traced_call.h"
+
 namespace ahead::tracing {
 
 /// Counts writes to tensors in lists, which raise no version counter while tracing, though they do
 /// in eager.
 class ListWrites {
  public:
-  /// An operator writes to this traced tensor in a list.
-  void note(const at::Tensor& traced) { ++counts_[traced.unsafeGetTensorImpl()]; }
-  /// How often that has happened.
+  /// An operator is about to be called that writes to tensors in lists.
+  void before(const TracedCall& call);
+  /// How often a traced tensor has been written to in a list.
   uint64_t count(const at::Tensor& traced) const {
     const auto known = counts_.find(traced.unsafeGetTensorImpl());
     return known == counts_.end() ? 0 : known->second;

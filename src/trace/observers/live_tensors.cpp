@@ -27,11 +27,25 @@ std::vector<const Value*> LiveTensors::escaped() const {
   return values;
 }
 
+void LiveTensors::before(const TracedCall& call) {
+  for_each_traced(call.arguments(), [&](const at::Tensor& tensor) {
+    // Functionalisation makes a tensor anew that was written to through another one.
+    if (!functional_wrapper(tensor).is_up_to_date()) keep_replaced(tensor);
+    // Some were made by no operator: torch::zeros() and its like return a copy of one.
+    if (is_watching_) watch(tensor);
+  });
+}
+
+void LiveTensors::after(const TracedCall& call) {
+  if (!is_watching_) return;
+  for_each_traced(call.results(), [&](const at::Tensor& tensor) { watch(tensor); });
+}
+
 void LiveTensors::keep_replaced(const at::Tensor& traced) {
   replaced_.push_back(functional_wrapper(traced).value());
 }
 
-void LiveTensors::add_watched(const at::Tensor& traced) {
+void LiveTensors::watch(const at::Tensor& traced) {
   // A weak pointer keeps the memory of a tensor that is gone.
   if (watched_.size() >= next_sweep_) {
     std::erase_if(watched_, [](const auto& tensor) { return tensor.use_count() == 0; });

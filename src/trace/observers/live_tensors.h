@@ -6,6 +6,7 @@
 #include <deque>
 #include <vector>
 
+#include "trace/dispatch/traced_call.h"
 #include "trace/tensor/fake_tensor.h"
 
 namespace ahead::tracing {
@@ -19,18 +20,18 @@ class LiveTensors {
   /// own.
   std::vector<const Value*> escaped() const;
 
+  /// User code is about to call an operator.
+  void before(const TracedCall& call);
+  /// It has been called and returns new tensors.
+  void after(const TracedCall& call);
+
   /// Something else is about to take the place of what a traced tensor holds. Code that runs in
   /// this trace may still refer to its sizes, as it may in eager while the tensor is there.
   void keep_replaced(const at::Tensor& traced);
   void forget_replaced() { replaced_.clear(); }
 
-  /// From now on the traced tensors that user code gets are watched.
+  /// From now on the traced tensors that user code has are watched.
   void start_watching() { is_watching_ = true; }
-  bool is_watching() const { return is_watching_; }
-  /// User code gets this tensor.
-  void watch(const at::Tensor& traced) {
-    if (is_watching_) add_watched(traced);
-  }
   /// The watched tensors that are still alive, each once.
   std::vector<at::Tensor> watched() const;
   /// Lets go of what is watched. A tensor that is gone keeps what it was made of as long as
@@ -38,7 +39,7 @@ class LiveTensors {
   void forget_watched() { watched_.clear(); }
 
  private:
-  void add_watched(const at::Tensor& traced);
+  void watch(const at::Tensor& traced);
 
   std::deque<Holder> holders_;
   std::vector<at::Tensor> replaced_;
