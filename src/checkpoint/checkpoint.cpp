@@ -9,6 +9,7 @@
 #include "checkpoint/eager_checkpoint.h"
 #include "observe/recorder/recorder.h"
 #include "trace/observers/checkpoint_tags.h"
+#include "trace/tracer.h"
 
 namespace ahead::detail {
 
@@ -30,7 +31,7 @@ CheckpointScope::CheckpointScope(const CheckpointPolicy& policy,
                                  const std::vector<at::Tensor>& leaves, RepeatedCall again)
     : state_(std::make_unique<State>()) {
   if (tracing::Tracer* tracer = tracing::Tracer::current()) {
-    state_->tags.emplace(*tracer, policy);
+    state_->tags.emplace(tracer->checkpoints(), policy);
   } else {
     if (observe::Recorder* recorder = observe::Recorder::current()) {
       state_->recorder = recorder;

@@ -211,7 +211,7 @@ class PartTracer {
   std::vector<at::Tensor> follow(const std::vector<at::Tensor>& traced) {
     at::NoGradGuard no_grad;
     tracing::Tracer& tracer = *tracing::Tracer::current();
-    tracer.set_phase(Phase::Backward);
+    tracer.writer().set_phase(Phase::Backward);
     for (size_t i = 0; i < traced.size(); ++i) {
       const Part::Argument& argument = part_.arguments[i];
       if (argument.kind == ArgumentKind::Gradient) {
@@ -229,8 +229,8 @@ class PartTracer {
 
   void follow_step(tracing::Tracer& tracer) {
     const Step& s = step(current_);
-    const size_t num_inputs = tracer.graph().inputs().size();
-    tracer.set_issuer(s.node->getptr());
+    const size_t num_inputs = tracer.writer().graph().inputs().size();
+    tracer.writer().set_issuer(s.node->getptr());
     note_results(s);
     if (kinds_[current_] == Step::Kind::Accumulate) {
       at::Tensor gradient = std::move(places_[s.first_place]);
@@ -238,7 +238,7 @@ class PartTracer {
     } else if (kinds_[current_] == Step::Kind::Traced) {
       call(s);
     }
-    if (tracer.graph().inputs().size() != num_inputs) {
+    if (tracer.writer().graph().inputs().size() != num_inputs) {
       throw NotTraceable(current_, "it uses a tensor that it does not tell of");
     }
   }

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "ahead/errors.h"
-#include "trace/retrace.h"
 #include "trace/session.h"
 #include "trace/tensor/functional.h"
 
@@ -82,6 +81,30 @@ class Matcher {
   ValueMap map_;
 };
 
+/// How often each traced tensor that user code or the trace holds has been written to.
+class WriteCounts {
+ public:
+  explicit WriteCounts(Tracer& tracer) {
+    for (const at::Tensor& tensor : tracer.live_tensors().watched()) add(tensor);
+    for (const Lifted& lifted : tracer.outside().lifted()) add(lifted.wrapper);
+  }
+
+  /// Whether one that is still alive has been written to since.
+  bool have_changed() const {
+    return std::any_of(counts_.begin(), counts_.end(), [](const auto& entry) {
+      auto alive = entry.first.lock();
+      return alive && functional_wrapper(at::Tensor(alive)).mutation_counter() != entry.second;
+    });
+  }
+
+ private:
+  void add(const at::Tensor& traced) {
+    counts_.emplace_back(traced.getIntrusivePtr(), functional_wrapper(traced).mutation_counter());
+  }
+
+  std::vector<std::pair<c10::weak_intrusive_ptr<c10::TensorImpl>, uint64_t>> counts_;
+};
+
 bool has_hooks(const Lifted& lifted) {
   if (lifted.link != GradLink::SharedLeaf) return false;
   const auto* meta = torch::autograd::impl::get_autograd_meta(lifted.real);
@@ -94,15 +117,15 @@ std::unique_ptr<KeptTrace> KeptTrace::make(const aot::FlatFunction& function,
                                            const std::vector<at::Tensor>& inputs,
                                            const Graph& joint) {
   std::unique_ptr<KeptTrace> kept(new KeptTrace());
-  kept->tracer_->watch_tensors();
+  kept->tracer_->live_tensors().start_watching();
   try {
     kept->roots_ = Session(*kept->tracer_, /*joint=*/true).begin(function, inputs);
   } catch (const std::exception&) {
     return nullptr;  // it did not throw before
   }
   if (!kept->match(joint)) return nullptr;
-  kept->tracer_->graph().forget_captured();
-  kept->tracer_->forget_arguments();
+  kept->tracer_->writer().graph().forget_captured();
+  kept->tracer_->outside().forget_arguments();
   kept->num_values_ = kept->graph().value_capacity();
   return kept;
 }
@@ -110,11 +133,11 @@ std::unique_ptr<KeptTrace> KeptTrace::make(const aot::FlatFunction& function,
 KeptTrace::~KeptTrace() {
   roots_.clear();
   if (!tracer_->is_closed()) tracer_->close();
-  tracer_->stop_watching();
+  tracer_->live_tensors().forget_watched();
 }
 
 bool KeptTrace::match(const Graph& joint) {
-  Matcher matcher(joint, tracer_->graph());
+  Matcher matcher(joint, tracer_->writer().graph());
   const bool is_same = matcher.run();
   values_ = matcher.take();
   size_t tangents = 0;
@@ -125,19 +148,19 @@ bool KeptTrace::match(const Graph& joint) {
 }
 
 Edge KeptTrace::edge_of(const Value& input) const {
-  for (const Lifted& lifted : tracer_->lifted()) {
+  for (const Lifted& lifted : tracer_->outside().lifted()) {
     if (lifted.value == &input && lifted.link != GradLink::None) return {lifted.node, 0};
   }
   return {};
 }
 
 at::Tensor KeptTrace::find_outside(const Value& value) const {
-  return value.id() < num_values_ ? at::Tensor() : tracer_->find_real(value);
+  return value.id() < num_values_ ? at::Tensor() : tracer_->outside().find_real(value);
 }
 
 /// Hooks of a captured leaf run outside, but it shares its accumulator with the trace.
 void KeptTrace::check_usable() const {
-  const std::vector<Lifted>& lifted = tracer_->lifted();
+  const std::vector<Lifted>& lifted = tracer_->outside().lifted();
   if (is_spoiled_) {
     throw Unsupported("double backward",
                       "a custom autograd function or a hook writes to a tensor that its backward "
@@ -155,9 +178,9 @@ KeptTrace::Derivative KeptTrace::differentiate(
     const std::vector<bool>& wanted, bool create_graph) {
   check_usable();
   Derivative derivative;
-  derivative.before = tracer_->graph().last();
-  const size_t num_lifted = tracer_->lifted().size();
-  const Tracer::WriteCounts writes = tracer_->count_writes();
+  derivative.before = tracer_->writer().graph().last();
+  const size_t num_lifted = tracer_->outside().lifted().size();
+  const WriteCounts writes(*tracer_);
   const TraceScope scope(*tracer_);
   edge_list roots, targets;
   std::vector<at::Tensor> coming_in;
@@ -166,7 +189,7 @@ KeptTrace::Derivative KeptTrace::differentiate(
     if (!tangents[i]) continue;
     roots.push_back(stage.roots[i]);
     coming_in.push_back(
-        add_traced_input(*tracer_, {Slot::Kind::Tangent, static_cast<int32_t>(i)}, *tangents[i]));
+        tracer_->writer().add_input({Slot::Kind::Tangent, static_cast<int32_t>(i)}, *tangents[i]));
     derivative.tangents.back() = value_of(coming_in.back());
     if (tangents[i]->requires_grad) coming_in.back().set_requires_grad(true);
   }
@@ -178,7 +201,7 @@ KeptTrace::Derivative KeptTrace::differentiate(
     found = torch::autograd::Engine::get_default_engine().execute(
         roots, coming_in, /*keep_graph=*/true, create_graph, /*accumulate_grad=*/false, targets);
   }
-  is_spoiled_ = tracer_->has_written_since(writes);
+  is_spoiled_ = writes.have_changed();
   for (const at::Tensor& tangent : coming_in)
     is_spoiled_ |= functional_wrapper(tangent).has_data_mutation();
   check_usable();
@@ -187,7 +210,7 @@ KeptTrace::Derivative KeptTrace::differentiate(
   for (size_t i = 0; i < wanted.size(); ++i) {
     const at::Tensor gradient = wanted[i] ? found[next++] : at::Tensor();
     const bool is_real = gradient.defined() && !is_traced(gradient);
-    const at::Tensor traced = is_real ? tracer_->lift(gradient) : gradient;
+    const at::Tensor traced = is_real ? tracer_->outside().lift(gradient) : gradient;
     derivative.gradients.push_back(traced.defined() ? value_of(traced) : nullptr);
     const bool has_history = create_graph && traced.defined() && traced.requires_grad();
     derivative.has_history.push_back(has_history);
@@ -203,8 +226,8 @@ void KeptTrace::add_targets(const std::vector<at::Tensor>& tangents, size_t num_
     if (tangent.requires_grad())
       derivative.next.targets.push_back(torch::autograd::impl::gradient_edge(tangent));
   }
-  for (size_t i = num_lifted; i < tracer_->lifted().size(); ++i) {
-    const Lifted& lifted = tracer_->lifted()[i];
+  for (size_t i = num_lifted; i < tracer_->outside().lifted().size(); ++i) {
+    const Lifted& lifted = tracer_->outside().lifted()[i];
     if (lifted.link == GradLink::None) continue;
     if (lifted.link != GradLink::SharedLeaf) lifted.node->set_next_edges({});
     derivative.next.targets.emplace_back(lifted.node, 0);

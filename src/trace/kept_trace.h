@@ -33,7 +33,7 @@ class KeptTrace {
   const ValueMap& values() const { return values_; }
   /// Where the gradient of a graph input is found; invalid if it has none.
   torch::autograd::Edge edge_of(const Value& input) const;
-  const Graph& graph() const { return tracer_->graph(); }
+  const Graph& graph() const { return tracer_->writer().graph(); }
 
   /// What can be differentiated, and by what.
   struct Stage {

@@ -24,11 +24,11 @@ Value* root_of(const at::Tensor& traced) {
 }
 
 /// Several tensors from outside may be views of one: the one that a value was made from.
-size_t viewed_among(Tracer& tracer, const std::vector<size_t>& candidates, Value* value) {
+size_t viewed_among(const Outside& outside, const std::vector<size_t>& candidates, Value* value) {
   if (candidates.size() == 1) return candidates.front();
   for (; value != nullptr; value = viewed_by(value)) {
     for (size_t position : candidates) {
-      if (value_of(tracer.lifted()[position].wrapper) == value) return position;
+      if (value_of(outside.lifted()[position].wrapper) == value) return position;
     }
   }
   return candidates.front();
@@ -125,11 +125,11 @@ bool is_differentiable_view(const at::Tensor& traced) {
 
 }  // namespace
 
-ResultSorter::ResultSorter(Tracer& tracer, const std::vector<at::Tensor>& results)
-    : tracer_(tracer), num_results_(results.size()) {
+ResultSorter::ResultSorter(Outside& outside, const std::vector<at::Tensor>& results)
+    : outside_(outside), num_results_(results.size()) {
   for (const at::Tensor& result : results) {
     const bool is_real = result.defined() && !is_traced(result);
-    traced_.push_back(is_real ? tracer.lift(result) : result);
+    traced_.push_back(is_real ? outside.lift(result) : result);
   }
   find_inputs();
   facts_.resize(traced_.size());
@@ -155,8 +155,8 @@ void ResultSorter::check_base(size_t i) const {
 }
 
 void ResultSorter::find_inputs() {
-  for (size_t i = 0; i < tracer_.lifted().size(); ++i) {
-    const Lifted& lifted = tracer_.lifted()[i];
+  for (size_t i = 0; i < outside_.lifted().size(); ++i) {
+    const Lifted& lifted = outside_.lifted()[i];
     inputs_.emplace(lifted.wrapper.unsafeGetTensorImpl(), i);
     memories_[lifted.memory._unsafe_get_target()].push_back(i);
     if (!has_other_memory(lifted)) continue;
@@ -199,11 +199,11 @@ bool ResultSorter::find_viewed_input(size_t i) {
   const bool is_view = !is_memory(i) && !traced.is_inference() && traced.is_view();
   const auto viewed = is_view ? inputs_.find(traced._base().unsafeGetTensorImpl()) : inputs_.end();
   const auto memory = memories_.find(functional_memory(traced));
-  if (viewed != inputs_.end() && has_other_memory(tracer_.lifted()[viewed->second])) {
+  if (viewed != inputs_.end() && has_other_memory(outside_.lifted()[viewed->second])) {
     position = viewed->second;
   } else if (memory != memories_.end()) {
-    position = viewed_among(tracer_, memory->second, facts_[i].value);
-    if (has_other_memory(tracer_.lifted()[position])) {
+    position = viewed_among(outside_, memory->second, facts_[i].value);
+    if (has_other_memory(outside_.lifted()[position])) {
       throw Unsupported("trace",
                         "set_: what the function returns, or sets a tensor to, is a view of memory "
                         "that a tensor from outside had before set_(). Return a clone.");
@@ -211,10 +211,10 @@ bool ResultSorter::find_viewed_input(size_t i) {
   } else {
     return false;
   }
-  const at::Tensor& wrapper = tracer_.lifted()[position].wrapper;
+  const at::Tensor& wrapper = outside_.lifted()[position].wrapper;
   facts_[i].root = value_of(wrapper);
   if (!traced.is_inference())
-    check_same_gradient(traced, tracer_.lifted()[position].real, tracer_.lifted());
+    check_same_gradient(traced, outside_.lifted()[position].real, outside_.lifted());
   make_view(i, Kind::ViewOfInput, static_cast<int32_t>(position), wrapper);
   return true;
 }

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "trace/capture.h"
-#include "trace/tracer.h"
+#include "trace/outside.h"
 
 namespace ahead::tracing {
 
@@ -19,13 +19,13 @@ class ResultSorter {
     Value* value;
   };
 
-  ResultSorter(Tracer& tracer, const std::vector<at::Tensor>& results);
+  ResultSorter(Outside& outside, const std::vector<at::Tensor>& results);
 
   /// One for each result, then one for each of reset(): what its memory is now. For kinds that name
-  /// an input, `base` is its position among Tracer::lifted().
+  /// an input, `base` is its position among Outside::lifted().
   const std::vector<ResultFacts>& facts() const { return facts_; }
   const std::vector<Base>& bases() const { return bases_; }
-  /// The positions among Tracer::lifted() of tensors that have other memory now.
+  /// The positions among Outside::lifted() of tensors that have other memory now.
   const std::vector<size_t>& reset() const { return reset_; }
   /// The traced tensor that stands for a result.
   const at::Tensor& traced(size_t result) const { return traced_[result]; }
@@ -43,7 +43,7 @@ class ResultSorter {
   int32_t add_base(const std::vector<size_t>& group, Value* root);
   void make_view(size_t i, ResultFacts::Kind kind, int32_t base, const at::Tensor& base_tensor);
 
-  Tracer& tracer_;
+  Outside& outside_;
   size_t num_results_;
   std::vector<at::Tensor> traced_;  ///< the results, then what has other memory now
   std::vector<ResultFacts> facts_;

@@ -3,12 +3,8 @@
 #include <vector>
 
 #include "ahead/executable.h"
-#include "trace/tracer.h"
 
 namespace ahead::tracing {
-
-/// A graph input and the traced tensor that stands for it.
-at::Tensor add_traced_input(Tracer& tracer, Slot slot, TensorMeta meta);
 
 /// Traces a function once more that does what `graph` does, without gradient, for inputs of another
 /// layout: one description for each input of the graph. The new graph has the inputs and outputs of

@@ -110,16 +110,16 @@ void check_runs(const torch::autograd::Node& node) {
                                  "what the operator takes.");
 }
 
-bool is_captured(Tracer& tracer, const Lifted& lifted) {
-  return tracer.graph().inputs()[lifted.value->index()].slot.kind == Slot::Kind::Captured;
+bool is_captured(const Graph& graph, const Lifted& lifted) {
+  return graph.inputs()[lifted.value->index()].slot.kind == Slot::Kind::Captured;
 }
 
 }  // namespace
 
 Session::~Session() {
-  tracer_.abandon_generators();
-  tracer_.restore_histories();
-  restore_shapes(tracer_);
+  tracer_.generators().abandon();
+  outside_.restore_histories();
+  restore_shapes(outside_);
   restore_grads();
   if (!stays_open_ && !tracer_.is_closed()) tracer_.close();
 }
@@ -137,7 +137,7 @@ Capture Session::capture(const aot::FlatFunction& function, const std::vector<at
 
 Graph Session::run(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
                    AddResults add_results) {
-  tracer_.watch_generators();
+  tracer_.generators().start();
   {
     TraceScope scope(tracer_);
     at::AutoGradMode restore_grad_mode(at::GradMode::is_enabled());
@@ -146,11 +146,11 @@ Graph Session::run(const aot::FlatFunction& function, const std::vector<at::Tens
       add_gradients();
       check_not_mutated_in_backward();
     }
-    tracer_.stop_watching_generators();
+    tracer_.generators().finish();
     add_accumulated_grads();
     note_grads();
-    if (const Operator* op = tracer_.hidden_write()) capture_.hidden_write = op->name();
-    capture_.differentiates = tracer_.differentiates();
+    if (const Operator* op = tracer_.hidden_writes().found()) capture_.hidden_write = op->name();
+    capture_.differentiates = writer_.differentiates();
   }
   differentiable_.clear();
   restore_grads();
@@ -161,8 +161,8 @@ Graph Session::run(const aot::FlatFunction& function, const std::vector<at::Tens
 void Session::run_forward(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
                           AddResults add_results) {
   const std::vector<at::Tensor> results = call(function, lift_inputs(inputs));
-  tracer_.restore_histories();
-  restore_shapes(tracer_);
+  outside_.restore_histories();
+  restore_shapes(outside_);
   find_new_accumulators();
   lift_results(results);
   add_mutated_inputs();
@@ -172,13 +172,13 @@ void Session::run_forward(const aot::FlatFunction& function, const std::vector<a
 edge_list Session::begin(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs) {
   is_capture_ = true;
   edge_list roots;
-  tracer_.watch_generators();
+  tracer_.generators().start();
   {
     TraceScope scope(tracer_);
     at::AutoGradMode restore_grad_mode(at::GradMode::is_enabled());
     run_forward(function, inputs, &Session::add_sorted_results);
-    tracer_.stop_watching_generators();
-    tracer_.set_phase(Phase::Backward);
+    tracer_.generators().finish();
+    writer_.set_phase(Phase::Backward);
     for (const auto& [output, position] : differentiable_)
       roots.push_back(torch::autograd::impl::gradient_edge(output));
     cut_boundaries();
@@ -197,7 +197,7 @@ std::vector<at::Tensor> Session::lift_inputs(const std::vector<at::Tensor>& inpu
       throw UserError("trace", "argument " + std::to_string(i) +
                                    ": it is an undefined tensor. Leave it out, or capture it.");
     }
-    wrappers.push_back(tracer_.lift_primal(inputs[i], static_cast<int32_t>(i)));
+    wrappers.push_back(outside_.lift_primal(inputs[i], static_cast<int32_t>(i)));
   }
   return wrappers;
 }
@@ -218,25 +218,25 @@ std::vector<at::Tensor> Session::call(const aot::FlatFunction& function,
 /// Whatever the function returns counts when it is asked which tensors share memory.
 void Session::lift_results(const std::vector<at::Tensor>& results) {
   for (const at::Tensor& result : results) {
-    if (result.defined() && !is_traced(result)) tracer_.lift(result);
+    if (result.defined() && !is_traced(result)) outside_.lift(result);
   }
 }
 
 void Session::add_output(const at::Tensor& tensor, Slot slot) {
   const bool is_real = tensor.defined() && !is_traced(tensor);
-  const at::Tensor& traced = is_real ? tracer_.lift(tensor) : tensor;
+  const at::Tensor& traced = is_real ? outside_.lift(tensor) : tensor;
   const bool has_tangent =
-      tracer_.phase() == Phase::Forward && traced.defined() && traced.requires_grad();
+      writer_.phase() == Phase::Forward && traced.defined() && traced.requires_grad();
   add_output(traced, slot, has_tangent);
 }
 
 void Session::add_output(const at::Tensor& tensor, Slot slot, bool has_tangent) {
-  if (!tensor.defined()) return tracer_.graph().add_output(nullptr, slot);
-  const at::Tensor& traced = is_traced(tensor) ? tensor : tracer_.lift(tensor);
-  tracer_.graph().add_output(value_of(traced), slot, traced.requires_grad());
+  if (!tensor.defined()) return writer_.graph().add_output(nullptr, slot);
+  const at::Tensor& traced = is_traced(tensor) ? tensor : outside_.lift(tensor);
+  writer_.graph().add_output(value_of(traced), slot, traced.requires_grad());
   if (joint_ && has_tangent) {
     differentiable_.emplace_back(traced,
-                                 static_cast<int32_t>(tracer_.graph().outputs().size() - 1));
+                                 static_cast<int32_t>(writer_.graph().outputs().size() - 1));
   }
 }
 
@@ -248,7 +248,7 @@ void Session::add_results(const std::vector<at::Tensor>& results) {
 
 void Session::add_sorted_results(const std::vector<at::Tensor>& results) {
   capture_.grad_mode_after = at::GradMode::is_enabled();
-  const ResultSorter sorter(tracer_, results);
+  const ResultSorter sorter(outside_, results);
   describe_inputs();
   capture_.results = sorter.facts();
   result_inputs_.resize(capture_.results.size());
@@ -260,10 +260,10 @@ void Session::add_sorted_results(const std::vector<at::Tensor>& results) {
     }
     if (facts.kind == Kind::Input || facts.kind == Kind::ViewOfInput ||
         facts.kind == Kind::CustomView) {
-      result_inputs_[i] = tracer_.lifted()[static_cast<size_t>(facts.base)].value;
+      result_inputs_[i] = outside_.lifted()[static_cast<size_t>(facts.base)].value;
     }
     if (i >= results.size()) {
-      add_new_memory(facts, tracer_.lifted()[sorter.reset()[i - results.size()]].value, i);
+      add_new_memory(facts, outside_.lifted()[sorter.reset()[i - results.size()]].value, i);
     } else if (facts.kind == Kind::Fresh || facts.kind == Kind::CustomView) {
       add_output(sorter.traced(i), {Slot::Kind::Output, static_cast<int32_t>(i)},
                  facts.requires_grad && !facts.is_leaf);
@@ -275,7 +275,7 @@ void Session::add_sorted_results(const std::vector<at::Tensor>& results) {
     if (tensor.defined() && tensor.requires_grad()) {
       add_output(tensor, slot, /*has_tangent=*/true);
     } else {
-      tracer_.graph().add_output(value, slot);
+      writer_.graph().add_output(value, slot);
     }
   }
 }
@@ -310,7 +310,7 @@ void Session::number_inputs(const std::vector<at::Tensor>& inputs) {
 void Session::add_gradients() {
   edge_list roots, targets;
   std::vector<at::Tensor> tangents;
-  tracer_.set_phase(Phase::Backward);
+  writer_.set_phase(Phase::Backward);
   for (auto& [output, position] : differentiable_) {
     roots.push_back(torch::autograd::impl::gradient_edge(output));
     if (!roots.back().is_valid()) {
@@ -318,18 +318,18 @@ void Session::add_gradients() {
                                      ": this result says that it requires grad, but has lost its "
                                      "history. Clone it before changing its shape in place.");
     }
-    tangents.push_back(tracer_.make_tangent(output, position));
+    tangents.push_back(writer_.add_tangent(output, position));
   }
   differentiable_.clear();
   cut_boundaries();
   lift_unseen_leaves(roots);
   if (is_capture_ && roots.size() > 1) {
-    capture_.reaching_tangents = reaching_roots(roots, tracer_.first_sequence());
+    capture_.reaching_tangents = reaching_roots(roots, writer_.first_sequence());
     if (const auto* node = find_many_part_gradient(roots))
       capture_.many_part_gradient = node->name();
   }
   std::vector<int32_t> positions;
-  for (const Lifted& lifted : tracer_.lifted()) {
+  for (const Lifted& lifted : outside_.lifted()) {
     if (lifted.link == GradLink::None) continue;
     targets.emplace_back(lifted.node, 0);
     positions.push_back(static_cast<int32_t>(lifted.value->index()));
@@ -358,9 +358,8 @@ void Session::add_gradients() {
 }
 
 void Session::note_casts() {
-  if (const Operator* op = tracer_.cast_in_backward()) capture_.cast_in_backward = op->name();
-  if (const Operator* op = tracer_.castable_in_backward())
-    capture_.castable_in_backward = op->name();
+  if (const Operator* op = tracer_.casts().cast()) capture_.cast_in_backward = op->name();
+  if (const Operator* op = tracer_.casts().castable()) capture_.castable_in_backward = op->name();
 }
 
 /// The caller may hold the tensor that a tangent is.
@@ -384,7 +383,7 @@ void Session::check_no_inner_history(const edge_list& roots) const {
 
 /// What lies beyond the tensors from outside is differentiated outside.
 void Session::cut_boundaries() {
-  for (const Lifted& lifted : tracer_.lifted()) {
+  for (const Lifted& lifted : outside_.lifted()) {
     const bool leads_outside =
         lifted.link == GradLink::Boundary || lifted.link == GradLink::OwnLeaf;
     if (leads_outside) lifted.node->set_next_edges({});
@@ -393,7 +392,7 @@ void Session::cut_boundaries() {
 
 /// The gradient of an argument would come in two parts, by what stands for it inside and by itself.
 void Session::check_not_argument(const torch::autograd::AccumulateGrad& leaf) const {
-  const Lifted* lifted = tracer_.find_lifted(leaf.variable);
+  const Lifted* lifted = outside_.find_lifted(leaf.variable);
   if (lifted == nullptr || lifted->link != GradLink::OwnLeaf || lifted->node.get() == &leaf) return;
   throw Unsupported("trace", TensorMeta::of(leaf.variable).str() +
                                  ": a custom autograd function takes this tensor as a captured "
@@ -412,7 +411,7 @@ void Session::lift_unseen_leaves(const edge_list& roots) {
                           "outside.");
       }
       if (leaf != nullptr && leaf->variable.defined() && !is_traced(leaf->variable)) {
-        tracer_.lift(leaf->variable);
+        outside_.lift(leaf->variable);
         check_not_argument(*leaf);
       }
     }
@@ -420,7 +419,7 @@ void Session::lift_unseen_leaves(const edge_list& roots) {
     check_runs(node);
     check_eager_formula(node);
     if (is_opaque(node)) capture_.opaque_gradient = node.name();
-    if (!node.next_edges().empty() && node.sequence_nr() < tracer_.first_sequence()) {
+    if (!node.next_edges().empty() && node.sequence_nr() < writer_.first_sequence()) {
       throw Unsupported("trace", node.name() +
                                      ": a custom autograd function takes a captured tensor that is "
                                      "not a leaf, and its gradient would go on outside. Pass that "
@@ -430,8 +429,8 @@ void Session::lift_unseen_leaves(const edge_list& roots) {
 }
 
 void Session::check_not_mutated_in_backward() const {
-  for (size_t i = 0; i < tracer_.lifted().size(); ++i) {
-    const Lifted& lifted = tracer_.lifted()[i];
+  for (size_t i = 0; i < outside_.lifted().size(); ++i) {
+    const Lifted& lifted = outside_.lifted()[i];
     const uint64_t before = i < mutation_counts_.size() ? mutation_counts_[i] : 0;
     if (functional_wrapper(lifted.wrapper).mutation_counter() == before) continue;
     throw Unsupported("trace", lifted.value->meta.str() +
@@ -458,10 +457,10 @@ void Session::add_new_grad(const Lifted& lifted, const at::Tensor& grad) {
 
 /// backward() inside the function leaves new gradients on leaves.
 void Session::add_accumulated_grads() {
-  for (size_t i = 0; i < tracer_.lifted().size(); ++i) {
-    const Lifted& lifted = tracer_.lifted()[i];
-    if (tracer_.is_replay()) {
-      if (const at::Tensor* grad = tracer_.find_new_grad(lifted.wrapper))
+  for (size_t i = 0; i < outside_.lifted().size(); ++i) {
+    const Lifted& lifted = outside_.lifted()[i];
+    if (outside_.is_replay()) {
+      if (const at::Tensor* grad = outside_.find_new_grad(lifted.wrapper))
         add_new_grad(lifted, *grad);
       continue;
     }
@@ -470,9 +469,9 @@ void Session::add_accumulated_grads() {
     if (!grad.defined() || !is_traced(grad)) continue;
     if (!lifted.real.is_leaf() || !lifted.wrapper.is_leaf()) continue;
     const bool unchanged = lifted.original_grad.defined() && !shared &&
-                           grad.is_same(tracer_.lift(lifted.original_grad));
+                           grad.is_same(outside_.lift(lifted.original_grad));
     if (unchanged) continue;
-    if (lifted.link == GradLink::OwnLeaf && is_captured(tracer_, lifted)) {
+    if (lifted.link == GradLink::OwnLeaf && is_captured(writer_.graph(), lifted)) {
       throw Unsupported("trace",
                         "hook: backward() inside the function reaches a captured leaf with hooks "
                         "of its own. Register "
@@ -486,17 +485,17 @@ void Session::add_accumulated_grads() {
 /// Which inputs are gradients of others, where a caller has to look for them, and which are known
 /// to the function by themselves.
 void Session::note_grads() {
-  for (const Lifted& lifted : tracer_.lifted()) {
+  for (const Lifted& lifted : outside_.lifted()) {
     if (lifted.is_reached) input_facts_[lifted.value].reached = lifted.real;
     if (!lifted.original_grad.defined()) continue;
-    if (const Lifted* grad = tracer_.find_lifted(lifted.original_grad)) {
+    if (const Lifted* grad = outside_.find_lifted(lifted.original_grad)) {
       grad_inputs_[grad->value] = lifted.value;
     }
   }
 }
 
 void Session::restore_grads() {
-  for (const Lifted& lifted : tracer_.lifted()) {
+  for (const Lifted& lifted : outside_.lifted()) {
     if (lifted.link != GradLink::SharedLeaf) continue;
     const at::Tensor& grad = lifted.real.unsafeGetTensorImpl()->grad();
     if (grad.defined() && is_traced(grad)) lifted.real.mutable_grad() = lifted.original_grad;
@@ -505,7 +504,7 @@ void Session::restore_grads() {
 
 /// Captures that only served to be looked at, such as a `.grad` nobody read.
 void Session::drop_unused_captures() {
-  Graph& graph = tracer_.graph();
+  Graph& graph = writer_.graph();
   std::unordered_set<int32_t> named;
   for (const Graph::Output& output : graph.outputs()) {
     const Slot::Kind kind = output.slot.kind;

@@ -17,7 +17,11 @@ class Session {
  public:
   /// The gradient is recorded under `backward_autocast`; none: under the autocast there is.
   Session(Tracer& tracer, bool joint, std::optional<AutocastState> backward_autocast = {})
-      : tracer_(tracer), joint_(joint), backward_autocast_(backward_autocast) {}
+      : tracer_(tracer),
+        writer_(tracer.writer()),
+        outside_(tracer.outside()),
+        joint_(joint),
+        backward_autocast_(backward_autocast) {}
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -74,6 +78,8 @@ class Session {
   void add_output(const at::Tensor& tensor, Slot slot, bool has_tangent);
 
   Tracer& tracer_;
+  GraphWriter& writer_;
+  Outside& outside_;
   bool joint_;
   const std::optional<AutocastState> backward_autocast_;
   bool is_capture_ = false;

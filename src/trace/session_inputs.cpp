@@ -40,7 +40,7 @@ bool has_node(const Graph& graph, std::string_view op) {
 
 /// set_() and resize_() give a leaf another accumulator.
 void Session::find_new_accumulators() {
-  for (Lifted& lifted : tracer_.lifted()) {
+  for (Lifted& lifted : outside_.lifted()) {
     if (lifted.link == GradLink::None || lifted.link == GradLink::Boundary) continue;
     if (!lifted.wrapper.is_leaf() || !lifted.wrapper.requires_grad()) continue;
     const NodePtr now = torch::autograd::impl::grad_accumulator(lifted.wrapper);
@@ -59,8 +59,8 @@ void Session::check_accumulator(const torch::autograd::Node& node) const {
 }
 
 void Session::add_mutated_inputs() {
-  for (size_t i = 0; i < tracer_.lifted().size(); ++i) {
-    const Lifted& lifted = tracer_.lifted()[i];
+  for (size_t i = 0; i < outside_.lifted().size(); ++i) {
+    const Lifted& lifted = outside_.lifted()[i];
     at::FunctionalTensorWrapper& wrapper = functional_wrapper(lifted.wrapper);
     check_geometry(lifted);
     mutation_counts_.push_back(wrapper.mutation_counter());
@@ -95,7 +95,7 @@ bool Session::can_be_set(const Lifted& lifted) const {
   return functional_wrapper(lifted.wrapper).was_storage_changed() &&
          before->mutation_counter() == 0 && !is_history_changed(lifted) &&
          (!lifted.wrapper.requires_grad() || lifted.wrapper.sizes() == lifted.real.sizes()) &&
-         !has_node(tracer_.graph(), "aten.resize");
+         !has_node(writer_.graph(), "aten.resize");
 }
 
 void Session::check_not_overlapping(const Lifted& mutated) {
@@ -108,9 +108,9 @@ void Session::check_not_overlapping(const Lifted& mutated) {
 /// Two tensors from outside that share memory are traced as if they did not, which is only right as
 /// long as none of them is written to.
 void Session::check_not_aliased(size_t mutated) const {
-  const at::Tensor& real = tracer_.lifted()[mutated].real;
-  for (size_t i = 0; i < tracer_.lifted().size(); ++i) {
-    const at::Tensor& other = tracer_.lifted()[i].real;
+  const at::Tensor& real = outside_.lifted()[mutated].real;
+  for (size_t i = 0; i < outside_.lifted().size(); ++i) {
+    const at::Tensor& other = outside_.lifted()[i].real;
     if (i == mutated || !overlap(other, real)) continue;
     throw AliasedWrite("trace", TensorMeta::of(real).str() +
                                     ": the function writes to this tensor, and " +
@@ -122,8 +122,8 @@ void Session::check_not_aliased(size_t mutated) const {
 
 /// An error may come of tracing tensors that share memory as if they did not.
 void Session::check_no_aliased_writes() const {
-  for (size_t i = 0; i < tracer_.lifted().size(); ++i) {
-    const Lifted& lifted = tracer_.lifted()[i];
+  for (size_t i = 0; i < outside_.lifted().size(); ++i) {
+    const Lifted& lifted = outside_.lifted()[i];
     if (!has_other_memory(lifted) && functional_wrapper(lifted.wrapper).has_data_mutation())
       check_not_aliased(i);
   }
@@ -146,11 +146,11 @@ void Session::add_new_memory(const ResultFacts& facts, const Value* input, size_
   input_facts_[input].new_memory = {position, facts};
   reset_inputs_.push_back(input);
   if (facts.kind == ResultFacts::Kind::Fresh)
-    tracer_.graph().add_output(facts.value, {Slot::Kind::Output, position});
+    writer_.graph().add_output(facts.value, {Slot::Kind::Output, position});
 }
 
 void Session::describe_inputs() {
-  for (Lifted& lifted : tracer_.lifted()) {
+  for (Lifted& lifted : outside_.lifted()) {
     InputFacts& facts = input_facts_[lifted.value];
     at::FunctionalTensorWrapper& wrapper = functional_wrapper(lifted.wrapper);
     const bool is_reshaped = tracing::is_reshaped(lifted);
@@ -159,7 +159,7 @@ void Session::describe_inputs() {
     // A change of shape of a view counts as well.
     const auto version = static_cast<uint64_t>(
         lifted.wrapper.is_inference() ? (is_changed ? 1 : 0) : lifted.wrapper._version());
-    facts.writes = version + (is_changed ? tracer_.list_writes(lifted.wrapper) : 0);
+    facts.writes = version + (is_changed ? tracer_.list_writes().count(lifted.wrapper) : 0);
     if (is_changed) facts.seen_by_autograd = is_history_changed(lifted);
     if (is_reshaped && facts.seen_by_autograd && !wrapper.has_data_mutation())
       check_one_history(lifted);

@@ -16,10 +16,10 @@ class StatsTable {
   void add(const tracing::Tracer& tracer, double seconds) {
     std::lock_guard<std::mutex> lock(mutex_);
     ++total_.traces;
-    total_.nodes += tracer.counts.nodes;
-    total_.rule_calls += tracer.counts.rule_calls;
-    total_.meta_calls += tracer.counts.meta_calls;
-    total_.real_kernel_calls += tracer.counts.real_kernel_calls;
+    total_.nodes += tracer.writer().counts.nodes;
+    total_.rule_calls += tracer.writer().counts.rule_calls;
+    total_.meta_calls += tracer.writer().counts.meta_calls;
+    total_.real_kernel_calls += tracer.writer().counts.real_kernel_calls;
     total_.seconds += seconds;
   }
   TraceStats get() {
@@ -70,7 +70,7 @@ Result counted_trace(const TraceOptions& options, bool joint,
   const auto tracer = c10::make_intrusive<tracing::Tracer>(options);
   if (prepare) prepare(*tracer);
   Result result = (tracing::Session(*tracer, joint, backward_autocast).*run)(function, inputs);
-  escaped = tracer->escaped();
+  escaped = tracer->live_tensors().escaped();
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   stats_table().add(*tracer, taken.count());
   return result;
@@ -109,9 +109,10 @@ Graph trace_symbolic(const aot::FlatFunction& function, const std::vector<at::Te
   std::vector<const Value*> escaped;
   Graph graph = counted_trace<Graph>({}, /*joint=*/false, &Session::run, function, inputs, escaped,
                                      [&](Tracer& tracer) {
-                                       if (!layouts.empty()) tracer.let_sizes_change();
+                                       if (!layouts.empty()) tracer.outside().let_sizes_change();
                                        for (size_t i = 0; i < layouts.size(); ++i)
-                                         if (layouts[i]) tracer.set_layout(inputs[i], *layouts[i]);
+                                         if (layouts[i])
+                                           tracer.outside().set_layout(inputs[i], *layouts[i]);
                                      });
   if (!escaped.empty()) throw_escaped(escaped);
   return graph;

@@ -1,24 +1,16 @@
 #include "trace/tracer.h"
 
 #include <ATen/FunctionalTensorWrapper.h>
-#include <ATen/SequenceNumber.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
-#include <algorithm>
-#include <chrono>
 #include <optional>
-#include <thread>
-#include <typeindex>
 
-#include "ahead/checkpoint.h"
 #include "ahead/errors.h"
-#include "base/intern.h"
 #include "trace/dispatch/fallbacks.h"
-#include "trace/tensor/functional.h"
 
 namespace ahead::tracing {
 namespace {
@@ -42,20 +34,10 @@ struct OutsideInferenceMode {
   std::optional<at::NoGradGuard> no_grad;
 };
 
-/// The name of an autograd node's class, looked up by type: composing it is slow.
-const std::string* node_name(const torch::autograd::Node& node) {
-  thread_local std::unordered_map<std::type_index, const std::string*> names;
-  const std::string*& name = names[std::type_index(typeid(node))];
-  if (name == nullptr) name = intern(node.name());
-  return name;
-}
-
 }  // namespace
 
 Tracer::Tracer(TraceOptions options)
-    : options_(options),
-      in_inference_mode_(c10::InferenceMode::is_enabled()),
-      first_sequence_(at::sequence_number::peek()) {}
+    : options_(options), in_inference_mode_(c10::InferenceMode::is_enabled()) {}
 
 Tracer* Tracer::current() {
   if (current_tracer != nullptr) return current_tracer;
@@ -64,131 +46,10 @@ Tracer* Tracer::current() {
   return carried == nullptr ? nullptr : carried->tracer;
 }
 
-Node* Tracer::record(const Operator& op, std::vector<Argument> args) {
-  Node* node = graph_.add_node(op, std::move(args));
-  node->phase = phase_;
-  if (!at::GradMode::is_enabled()) node->set(Tag::NoGrad);
-  if (autocast_) node->set(Tag::Autocast);
-  // An operator that switches grad mode off inside may do so to write to a differentiable tensor.
-  const bool is_inside = node->has(Tag::NoGrad) && grad_mode_ && phase_ == Phase::Forward;
-  const bool in_engine = torch::autograd::get_current_node() != nullptr;
-  if (is_inside && !in_engine) hidden_write_ = &op;
-  if (phase_ == Phase::Forward && in_engine) differentiates_ = true;
-  if (phase_ == Phase::Forward && !checkpoints_.empty()) tag_for_checkpoint(*node);
-  // An operator's autograd node is made before the operator runs below autograd.
-  uint64_t sequence = at::sequence_number::peek() - 1;
-  if (const NodePtr from = issuer()) {
-    sequence = from->sequence_nr();
-    node->provenance = node_name(*from);
-  }
-  if (sequence != UINT64_MAX && sequence >= first_sequence_) {
-    node->sequence = static_cast<int64_t>(sequence - first_sequence_);
-  }
-  return node;
-}
-
-NodePtr Tracer::issuer() const {
-  return issuer_ ? issuer_ : torch::autograd::get_current_node();
-}
-
-void Tracer::tag_for_checkpoint(Node& node) const {
-  constexpr Tag tags[] = {Tag::MustSave, Tag::PreferSave, Tag::PreferRecompute, Tag::MustRecompute};
-  const Saving saving = checkpoints_.empty() ? Saving::MustSave : (*checkpoints_.back())(node.op());
-  uint16_t others = node.tags();
-  for (Tag tag : tags) others &= static_cast<uint16_t>(~static_cast<uint16_t>(tag));
-  node.set_tags(others);
-  node.set(tags[static_cast<size_t>(saving)]);
-}
-
-/// The engine's threads, one for each device but the CPU, let go of what they ran a little after
-/// they have said that they are done.
-std::vector<const Value*> Tracer::escaped() const {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(500);
-  std::vector<const Value*> values;
-  for (const Holder& holder : holders_) {
-    const Value* value = holder.load(std::memory_order_acquire);
-    if (value == nullptr) continue;
-    if (!value->meta.device.is_cpu()) {
-      while (holder.load(std::memory_order_acquire) != nullptr && Clock::now() < deadline)
-        std::this_thread::yield();
-      if (holder.load(std::memory_order_acquire) == nullptr) continue;
-    }
-    values.push_back(value);
-  }
-  return values;
-}
-
-void Tracer::keep_replaced(const at::Tensor& traced) {
-  replaced_.push_back(functional_wrapper(traced).value());
-}
-
-void Tracer::add_watched(const at::Tensor& tensor) {
-  // A weak pointer keeps the memory of a tensor that is gone.
-  if (watched_.size() >= next_sweep_) {
-    std::erase_if(watched_, [](const auto& tensor) { return tensor.use_count() == 0; });
-    next_sweep_ = 2 * watched_.size() + kFirstSweep;
-  }
-  watched_.emplace_back(tensor.getIntrusivePtr());
-}
-
-std::vector<at::Tensor> Tracer::watched() const {
-  std::vector<at::Tensor> tensors;
-  std::unordered_set<const c10::TensorImpl*> seen;
-  for (const auto& tensor : watched_) {
-    auto alive = tensor.lock();
-    if (alive && seen.insert(alive.get()).second) tensors.emplace_back(std::move(alive));
-  }
-  return tensors;
-}
-
-Tracer::WriteCounts Tracer::count_writes() const {
-  WriteCounts counts;
-  const auto add = [&](const c10::intrusive_ptr<c10::TensorImpl>& tensor) {
-    counts.emplace_back(tensor, functional_wrapper(at::Tensor(tensor)).mutation_counter());
-  };
-  for (const at::Tensor& tensor : watched()) add(tensor.getIntrusivePtr());
-  for (const Lifted& lifted : lifted_) add(lifted.wrapper.getIntrusivePtr());
-  return counts;
-}
-
-bool Tracer::has_written_since(const WriteCounts& before) {
-  return std::any_of(before.begin(), before.end(), [](const auto& entry) {
-    auto alive = entry.first.lock();
-    return alive && functional_wrapper(at::Tensor(alive)).mutation_counter() != entry.second;
-  });
-}
-
-void Tracer::forget_arguments() {
-  for (Lifted& lifted : lifted_) {
-    const bool is_argument = graph_.inputs()[lifted.value->index()].slot.kind == Slot::Kind::Primal;
-    const bool is_unused = lifted.link == GradLink::None && !lifted.value->is_used();
-    lifted.original_grad.reset();
-    if (!is_argument && !is_unused) continue;
-    lifted_index_.erase(lifted.real.unsafeGetTensorImpl());
-    lifted.real.reset();
-  }
-}
-
-at::Tensor Tracer::find_real(const Value& input) const {
-  for (const Lifted& lifted : lifted_) {
-    if (lifted.value == &input) return lifted.real;
-  }
-  for (const auto& [impl, constant] : constants_) {
-    if (as_fake(constant.fake).value() == &input) return constant.real;
-  }
-  return {};
-}
-
 Graph Tracer::close() {
   closed_ = true;
-  counts.nodes = graph_.num_nodes();
-  lifted_.clear();
-  lifted_index_.clear();
-  lifted_storages_.clear();
-  constants_.clear();
-  new_grads_.clear();
-  return std::move(graph_);
+  outside_.clear();
+  return writer_.take();
 }
 
 struct TraceScope::State {
@@ -217,7 +78,7 @@ TraceScope::TraceScope(Tracer& tracer) {
 }
 
 TraceScope::~TraceScope() {
-  current_tracer->forget_replaced();
+  current_tracer->live_tensors().forget_replaced();
   current_tracer = nullptr;
   // Casts of traced weights must not outlive the trace in autocast's cache.
   if (state_->clear_autocast_cache) at::autocast::clear_cache();

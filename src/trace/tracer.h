@@ -1,60 +1,22 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
 
 #include <atomic>
-#include <deque>
-#include <optional>
-#include <unordered_map>
-#include <unordered_set>
-#include <utility>
-#include <vector>
+#include <memory>
 
-#include "ahead/graph.h"
 #include "ahead/trace.h"
-#include "base/libtorch.h"
-#include "tensors/ancestry.h"
+#include "trace/graph_writer.h"
+#include "trace/observers/backward_casts.h"
+#include "trace/observers/checkpoint_tags.h"
+#include "trace/observers/fragile_views.h"
 #include "trace/observers/generator_watch.h"
-#include "trace/tensor/fake_tensor.h"
-
-namespace ahead {
-class CheckpointPolicy;
-}
+#include "trace/observers/hidden_writes.h"
+#include "trace/observers/list_writes.h"
+#include "trace/observers/live_tensors.h"
+#include "trace/outside.h"
 
 namespace ahead::tracing {
-
-/// How the autograd graph of the trace is tied to a tensor from outside it.
-enum class GradLink : uint8_t {
-  None,        ///< does not require grad
-  OwnLeaf,     ///< the wrapper is a leaf of its own
-  SharedLeaf,  ///< the wrapper shares the real leaf's accumulator: both spell the same variable
-  Boundary,    ///< not a leaf outside: its history is cut at a boundary node
-};
-
-/// A tensor from outside the trace and what stands for it inside.
-struct Lifted {
-  at::Tensor real;
-  at::Tensor wrapper;   ///< functional, fake; what user code computes with
-  at::Tensor contents;  ///< fake: what the wrapper held at first
-  /// The memory of the wrapper at first, which set_() may change. Not held, since resize_() must
-  /// know whether somebody else has it; but no other memory will be at the same address.
-  c10::weak_intrusive_ptr<c10::StorageImpl> memory{c10::intrusive_ptr<c10::StorageImpl>()};
-  Value* value = nullptr;
-  GradLink link = GradLink::None;
-  NodePtr node;              ///< the accumulator or boundary; keeps it alive
-  at::Tensor original_grad;  ///< real.grad() when it was lifted
-  /// The history of `real`, while it has that of `wrapper`.
-  std::optional<torch::autograd::Edge> original_history;
-  bool is_reached = false;            ///< by the function itself, whether or not it is an argument
-  bool storage_is_addressed = false;  ///< by as_strided: the wrapper keeps its place in memory
-};
-
-/// Whether set_() or resize_() gave this tensor from outside other memory.
-inline bool has_other_memory(const Lifted& lifted) {
-  return lifted.wrapper.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() !=
-         lifted.memory._unsafe_get_target();
-}
 
 /// One run of the user's code, being written down as a graph.
 ///
@@ -67,248 +29,44 @@ class Tracer : public c10::intrusive_ptr_target {
   /// The tracer of the running trace, also on the engine's device threads; null outside of one.
   static Tracer* current();
 
-  Graph& graph() { return graph_; }
   const TraceOptions& options() const { return options_; }
-  Phase phase() const { return phase_; }
-  void set_phase(Phase phase) { phase_ = phase; }
-  /// Whether autocast is on where user code calls the operator now being traced.
-  void set_autocast(bool enabled) { autocast_ = enabled; }
-  /// Whether grad mode is on there.
-  void set_grad_mode(bool enabled) { grad_mode_ = enabled; }
-  bool is_closed() const { return closed_; }
   /// Whether the trace was begun in inference mode. It runs outside of it, since LibTorch cannot
   /// make functional views there; the graph's caller gets inference tensors by itself.
   bool in_inference_mode() const { return in_inference_mode_; }
 
-  /// Says that sizes may change from run to run.
-  void let_sizes_change() { sizes_change_ = true; }
-  bool sizes_change() const { return sizes_change_; }
-  /// Says of a tensor from outside, before it is met, how its layout may change.
-  void set_layout(const at::Tensor& real, SymbolicLayout layout) {
-    layouts_.emplace(real.unsafeGetTensorImpl(),
-                     std::make_shared<const SymbolicLayout>(std::move(layout)));
-  }
+  /// The graph being written.
+  GraphWriter& writer() { return writer_; }
+  const GraphWriter& writer() const { return writer_; }
+  /// The tensors from outside.
+  Outside& outside() { return outside_; }
+  const Outside& outside() const { return outside_; }
 
-  /// The wrapper for a tensor from outside; made when it is met first.
-  const at::Tensor& lift(const at::Tensor& real);
-  /// The same for an argument of the traced function.
-  const at::Tensor& lift_primal(const at::Tensor& real, int32_t index);
-  /// The graph input for a tensor that turned up below autograd: one without gradient.
-  FakeTensor& lift_constant(const at::Tensor& real);
-  const std::vector<Lifted>& lifted() const { return lifted_; }
-  std::vector<Lifted>& lifted() { return lifted_; }
-  /// What stands for a tensor from outside; null if it was not met.
-  const Lifted* find_lifted(const at::Tensor& real) const;
+  /// What is noted beside the graph, each by a class of its own.
+  BackwardCasts& casts() { return casts_; }
+  Checkpoints& checkpoints() { return checkpoints_; }
+  FragileViews& fragile_views() { return fragile_views_; }
+  GeneratorWatch& generators() { return generators_; }
+  HiddenWrites& hidden_writes() { return hidden_writes_; }
+  ListWrites& list_writes() { return list_writes_; }
+  LiveTensors& live_tensors() { return live_tensors_; }
 
-  /// An operator is about to reach elements of this traced tensor by where they lie in memory. If
-  /// that memory is outside, the trace keeps its layout from now on.
-  void address_storage(const at::Tensor& traced);
-  /// Puts tensors whose storage is addressed back in their place, after an operator wrote to them.
-  void keep_storages();
-  /// Throws if as_strided was used to make a view that reaches beyond the tensor from outside.
-  void check_stays_inside(const at::Tensor& written) const;
-
-  /// After an operator wrote to a traced tensor: user code may hold the real one of which it is the
-  /// wrapper, and ask for gradients by it. So the real one gets the history of the wrapper.
-  void mirror_history(const at::Tensor& written);
-  /// Gives real tensors back their own history.
-  void restore_histories();
-
-  /// A view was given another shape in place, or made by as_strided of another view: a write to
-  /// their memory cannot be followed.
-  void note_fragile_view(const at::Tensor& traced, const Operator& op);
-  /// The operator noted for the memory of this tensor; null if there is none.
-  const Operator* fragile_view(const at::Tensor& traced) const;
-
-  /// A view of a differentiable tensor was made that has no history: a write to their memory is
-  /// hidden from autograd.
-  void note_detached(const at::Tensor& traced);
-  /// After an operator wrote to a traced tensor and left it the history it had, or not: notes it if
-  /// autograd does not know.
-  void note_write(const at::Tensor& written, bool has_same_history, const Operator& op);
-  /// An operator took the history of a traced tensor away (detach_), which no node tells.
-  void note_cut_history(const Operator& op) { hidden_write_ = &op; }
-  /// An operator that wrote without autograd's knowledge, or cut a history; null if there is none.
-  const Operator* hidden_write() const { return hidden_write_; }
-
-  /// An operator that autocast may cast for is about to be called in the backward on floating-point
-  /// tensors of this type; none: of several types.
-  void watch_casts(const Operator& op, std::optional<at::ScalarType> dtype) {
-    watched_op_ = &op;
-    uncast_ = dtype;
-  }
-  void stop_watching_casts() { watched_op_ = nullptr; }
-  /// A floating-point tensor of this type reached a kernel.
-  void note_dtype(at::ScalarType dtype) {
-    if (watched_op_ != nullptr && uncast_ != dtype) cast_in_backward_ = watched_op_;
-  }
-  /// It returned a floating-point tensor of another type than it was given.
-  void note_cast_result() { cast_in_backward_ = watched_op_; }
-  /// An operator of the backward for which autocast cast something; null if there is none.
-  const Operator* cast_in_backward() const { return cast_in_backward_; }
-  /// An operator of the backward takes tensors that autocast could cast, were it on.
-  void note_castable(const Operator& op) { castable_in_backward_ = &op; }
-  /// One of these operators; null if there is none.
-  const Operator* castable_in_backward() const { return castable_in_backward_; }
-
-  /// Whether the function itself ran the autograd engine over a part of the trace.
-  bool differentiates() const { return differentiates_; }
-
-  /// The function is the recording of a call: nobody holds the real tensors meanwhile, so that they
-  /// stay as they are.
-  void note_replay(bool differentiates) {
-    is_replay_ = true;
-    differentiates_ |= differentiates;
-  }
-  bool is_replay() const { return is_replay_; }
-  /// The recorded call gave a leaf another `.grad`, or none.
-  void note_new_grad(const at::Tensor& leaf, at::Tensor grad) {
-    new_grads_[leaf.unsafeGetTensorImpl()] = std::move(grad);
-  }
-  /// The new `.grad` of a leaf; null: it was not given one.
-  const at::Tensor* find_new_grad(const at::Tensor& leaf) const {
-    const auto known = new_grads_.find(leaf.unsafeGetTensorImpl());
-    return known == new_grads_.end() ? nullptr : &known->second;
-  }
-
-  /// Functionalisation is about to call the twin of this in-place operator.
-  void announce_in_place(const Operator* op) { announced_in_place_ = op; }
-  /// The operator announced last, once; null if there is none.
-  const Operator* take_announced_in_place() { return std::exchange(announced_in_place_, nullptr); }
-
-  /// An operator wrote to this tensor in a list, which functionalisation does not count as a write.
-  void count_list_write(const at::Tensor& traced) { ++list_writes_[traced.unsafeGetTensorImpl()]; }
-  uint64_t list_writes(const at::Tensor& traced) const {
-    const auto known = list_writes_.find(traced.unsafeGetTensorImpl());
-    return known == list_writes_.end() ? 0 : known->second;
-  }
-
-  /// Begins or ends to watch generators of random numbers; see generator_watch.h.
-  void watch_generators() { generators_ = std::make_unique<GeneratorWatch>(); }
-  void stop_watching_generators() {
-    generators_->check();
-    generators_.reset();
-  }
-  /// The same without looking at them, where something else went wrong.
-  void abandon_generators() { generators_.reset(); }
-  /// Null if they are not watched.
-  GeneratorWatch* generators() { return generators_.get(); }
-
-  /// Makes a tangent for the graph output at this position.
-  at::Tensor make_tangent(const at::Tensor& like, int32_t output);
-
-  /// From now on nodes carry tags for what this policy says of their operator, until
-  /// leave_checkpoint.
-  void enter_checkpoint(const CheckpointPolicy& policy) { checkpoints_.push_back(&policy); }
-  void leave_checkpoint() { checkpoints_.pop_back(); }
-  /// Tags a node as the innermost checkpointed call that the function is in wants it; outside of
-  /// all of them, as one to be saved.
-  void tag_for_checkpoint(Node& node) const;
-
-  /// Adds a node in the current phase, with what is known of its surroundings.
-  Node* record(const Operator& op, std::vector<Argument> args);
-
-  /// The autograd node on whose behalf operators are called: the one that was set, or the one that
-  /// the engine is running; null: none.
-  NodePtr issuer() const;
-  void set_issuer(NodePtr node) { issuer_ = std::move(node); }
-
-  /// Autograd nodes with a smaller sequence number were made before the trace began.
-  uint64_t first_sequence() const { return first_sequence_; }
-
-  /// Notes a new fake tensor. Where it is noted, it writes null when it goes.
-  Holder& note_holder(const Value* value) { return holders_.emplace_back(value); }
-  /// What the fake tensors hold that are still alive. To be called when the trace let go of its
-  /// own.
-  std::vector<const Value*> escaped() const;
-
-  /// Something else is about to take the place of what a traced tensor holds. Code that runs in
-  /// this trace may still refer to its sizes, as it may in eager while the tensor is there.
-  void keep_replaced(const at::Tensor& traced);
-  void forget_replaced() { replaced_.clear(); }
-
-  /// From now on tensors that user code gets are watched.
-  void watch_tensors() { watches_tensors_ = true; }
-  bool watches_tensors() const { return watches_tensors_; }
-  /// User code gets this tensor.
-  void watch(const at::Tensor& tensor) {
-    if (watches_tensors_) add_watched(tensor);
-  }
-  /// Those that are still alive, each once.
-  std::vector<at::Tensor> watched() const;
-  /// How often each watched tensor that is still alive has been written to.
-  using WriteCounts = std::vector<std::pair<c10::weak_intrusive_ptr<c10::TensorImpl>, uint64_t>>;
-  WriteCounts count_writes() const;
-  /// Whether one of them has been written to since.
-  static bool has_written_since(const WriteCounts& before);
-  /// Lets go of what is watched. A tensor that is gone keeps what it was made of as long as
-  /// somebody watches it, and that in turn keeps its tracer.
-  void stop_watching() { watched_.clear(); }
-
-  /// Lets go of the arguments, and of captured tensors that the function has only looked at, in a
-  /// trace that goes on after the function has run.
-  void forget_arguments();
-  /// The tensor from outside that this graph input stands for; undefined if it is forgotten.
-  at::Tensor find_real(const Value& input) const;
-
+  bool is_closed() const { return closed_; }
   /// Ends the trace and gives the graph away.
   Graph close();
 
-  struct Counts {
-    uint64_t nodes = 0;
-    uint64_t rule_calls = 0;
-    uint64_t meta_calls = 0;
-    uint64_t real_kernel_calls = 0;
-  } counts;
-
  private:
-  const at::Tensor& add_lifted(const at::Tensor& real, Slot slot);
-  void link_gradient(Lifted& lifted, bool is_primal);
-  void tie_to_relatives(size_t position);
-  void add_watched(const at::Tensor& tensor);
-  Lifted* lifted_of(const at::Tensor& traced);
-
-  Graph graph_;
-  TraceOptions options_;
-  Phase phase_ = Phase::Forward;
-  bool sizes_change_ = false;
-  bool autocast_ = false;
-  bool grad_mode_ = true;
+  const TraceOptions options_;
   const bool in_inference_mode_;
-  const Operator* announced_in_place_ = nullptr;
-  NodePtr issuer_;
   std::atomic<bool> closed_ = false;
-  int32_t num_captured_ = 0;
-  uint64_t first_sequence_;
-  std::vector<Lifted> lifted_;
-  Ancestry ancestry_;  ///< of the lifted tensors, by position
-  std::unordered_map<const c10::TensorImpl*, size_t> lifted_index_;
-  std::unordered_map<const c10::TensorImpl*, std::shared_ptr<const SymbolicLayout>> layouts_;
-  std::unordered_map<const c10::StorageImpl*, size_t> lifted_storages_;
-  bool any_storage_is_addressed_ = false;
-  std::unordered_set<const c10::StorageImpl*> detached_storages_;
-  std::unordered_map<const c10::StorageImpl*, const Operator*> fragile_storages_;
-  const Operator* hidden_write_ = nullptr;
-  bool differentiates_ = false;
-  const Operator* watched_op_ = nullptr;
-  std::optional<at::ScalarType> uncast_;
-  const Operator* cast_in_backward_ = nullptr;
-  const Operator* castable_in_backward_ = nullptr;
-  std::vector<const CheckpointPolicy*> checkpoints_;
-  bool is_replay_ = false;
-  std::unordered_map<const c10::TensorImpl*, at::Tensor> new_grads_;
-  std::unique_ptr<GeneratorWatch> generators_;
-  struct Constant {
-    at::Tensor real, fake;
-  };
-  std::unordered_map<const c10::TensorImpl*, Constant> constants_;
-  std::unordered_map<const c10::TensorImpl*, uint64_t> list_writes_;
-  std::deque<Holder> holders_;
-  std::vector<at::Tensor> replaced_;
-  bool watches_tensors_ = false;
-  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> watched_;
-  static constexpr size_t kFirstSweep = 256;
-  size_t next_sweep_ = kFirstSweep;  ///< how many entries until those of dead tensors are removed
+  GraphWriter writer_{*this};
+  Outside outside_{*this};
+  BackwardCasts casts_;
+  Checkpoints checkpoints_;
+  FragileViews fragile_views_;
+  GeneratorWatch generators_;
+  HiddenWrites hidden_writes_;
+  ListWrites list_writes_;
+  LiveTensors live_tensors_;
 };
 
 /// Makes a tracer current, puts the tracing keys into effect, and undoes both at the end.

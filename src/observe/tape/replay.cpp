@@ -79,7 +79,8 @@ class Run {
  public:
   Run(const Tape& tape, const Part& part)
       : tape_(tape), part_(part), tracer_(tracing::Tracer::current()) {
-    if (tracer_ != nullptr) tracer_->note_replay(tape.differentiates);
+    if (tracer_ != nullptr) tracer_->outside().note_replay();
+    if (tracer_ != nullptr && tape.differentiates) tracer_->writer().note_differentiation();
     variables_.resize(static_cast<size_t>(tape.num_variables));
   }
 
@@ -91,7 +92,7 @@ class Run {
         const CapturedTensor& captured = tape_.captured[i];
         if ((captured.grad_of != nullptr) != is_grad) continue;
         if (const at::Tensor real = real_of(captured); real.defined())
-          set(captured.id, tracer_ != nullptr ? tracer_->lift(real) : real);
+          set(captured.id, tracer_ != nullptr ? tracer_->outside().lift(real) : real);
       }
     }
     run_steps();
@@ -142,10 +143,10 @@ class Run {
         variable(step.ins[0]).requires_grad_(step.args[0].toBool());
         break;
       case Step::Kind::SetGrad:
-        tracer_->note_new_grad(variable(step.ins[0]), variable(step.ins[1]));
+        tracer_->outside().note_new_grad(variable(step.ins[0]), variable(step.ins[1]));
         break;
       case Step::Kind::Data:
-        if (tracer_ != nullptr) tracer_->note_detached(variable(step.ins[0]));
+        if (tracer_ != nullptr) tracer_->hidden_writes().note_detached(variable(step.ins[0]));
         set(step.outs[0], variable(step.ins[0]).variable_data());
         break;
       case Step::Kind::Fill: {
@@ -157,7 +158,7 @@ class Run {
         set(step.outs[0], step.contents);
         break;
       case Step::Kind::EnterCheckpoint:
-        checkpoints_.emplace_back(*tracer_, *step.policy);
+        checkpoints_.emplace_back(tracer_->checkpoints(), *step.policy);
         break;
       case Step::Kind::LeaveCheckpoint: {
         std::vector<at::Tensor> results;

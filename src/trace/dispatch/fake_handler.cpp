@@ -74,9 +74,10 @@ void FakeHandler::run() {
 
 Node* FakeHandler::record() {
   const bool random = op_.random && ops::draws_random(*op_.op, arguments_);
-  if (random && tracer_->generators() != nullptr)
-    tracer_->generators()->note_draw(generator_argument(), device_);
-  Node* node = tracer_->record(*op_.op, std::move(arguments_));
+  if (random) tracer_->generators().note_draw(generator_argument(), device_);
+  Node* node = tracer_->writer().record(*op_.op, std::move(arguments_));
+  tracer_->hidden_writes().note_node(*node);
+  tracer_->checkpoints().note_node(*node);
   if (random) node->set(Tag::Random);
   if (op_.effectful || op_.num_returns == 0) node->set(Tag::Effect);
   return node;
@@ -141,7 +142,7 @@ void FakeHandler::refuse_cast_inside() const {
 
 /// Functionalisation undoes unfold with its gradient, which forgets what no window covers.
 void FakeHandler::refuse_write_through_unfold() const {
-  if (!op_.is_unfold_backward || tracer_->issuer()) return;
+  if (!op_.is_unfold_backward || tracer_->writer().issuer()) return;
   throw Unsupported("trace",
                     "unfold: the function writes to windows of a tensor. Write to a clone of them "
                     "and copy it back.");
@@ -150,7 +151,7 @@ void FakeHandler::refuse_write_through_unfold() const {
 void FakeHandler::take_arguments() {
   arguments_.reserve(static_cast<size_t>(op_.num_args));
   const auto first = stack_.begin() + static_cast<std::ptrdiff_t>(first_);
-  if (tracer_->sizes_change() && std::any_of(first, stack_.end(), is_changing))
+  if (tracer_->outside().sizes_change() && std::any_of(first, stack_.end(), is_changing))
     symbolic_arguments_.assign(first, stack_.end());
   for (size_t i = first_; i < stack_.size(); ++i) arguments_.push_back(take(stack_[i]));
   replace_device_argument();
@@ -179,12 +180,12 @@ Argument FakeHandler::take_tensor(at::Tensor& tensor) {
       return Argument(c10::IValue(*number));
     }
   }
-  FakeTensor& fake = is_fake(tensor) ? as_fake(tensor) : tracer_->lift_constant(tensor);
+  FakeTensor& fake = is_fake(tensor) ? as_fake(tensor) : tracer_->outside().lift_constant(tensor);
   if (&fake.tracer() != tracer_) {
     throw UserError("trace", op_.op->name() + ": tensors of two different traces meet.");
   }
   choose_device(tensor);
-  if (at::isFloatingType(tensor.scalar_type())) tracer_->note_dtype(tensor.scalar_type());
+  if (at::isFloatingType(tensor.scalar_type())) tracer_->casts().note_dtype(tensor.scalar_type());
   Value* value = fake.value();
   tensor = fake.meta();
   return Argument(value);
@@ -256,43 +257,55 @@ std::shared_ptr<const SymbolicLayout> FakeHandler::layout_of(size_t result) cons
 }
 
 void FakeHandler::wrap_results(Node* node) {
-  Graph& graph = tracer_->graph();
-  auto self = c10::intrusive_ptr<Tracer>::reclaim_copy(tracer_);
-  auto describe = [&](const at::Tensor& meta) -> std::optional<TensorMeta> {
-    if (!meta.defined()) return std::nullopt;
-    TensorMeta description = TensorMeta::of(meta);
-    description.device = device_;
-    return description;
-  };
-  const size_t first_return = stack_.size() - static_cast<size_t>(op_.num_returns);
-  for (size_t return_index = 0; return_index < static_cast<size_t>(op_.num_returns);
-       ++return_index) {
-    c10::IValue& slot = stack_[first_return + return_index];
+  const auto num_returns = static_cast<size_t>(op_.num_returns);
+  const size_t first_return = stack_.size() - num_returns;
+  for (size_t i = 0; i < num_returns; ++i) {
+    c10::IValue& slot = stack_[first_return + i];
     if (slot.isTensorList()) {
-      std::vector<at::Tensor> tensors = slot.toTensorVector();
-      std::vector<std::optional<TensorMeta>> metas;
-      metas.reserve(tensors.size());
-      for (const at::Tensor& tensor : tensors) metas.push_back(describe(tensor));
-      size_t next = node->results().size();
-      graph.add_return_list(node, std::move(metas));
-      for (at::Tensor& tensor : tensors) {
-        Value* value = node->result(next++);
-        if (value != nullptr)
-          tensor = make_fake(std::move(tensor), device_, value, self, layout_of(next - 1));
-      }
-      slot = c10::IValue(std::move(tensors));
-      continue;
+      wrap_list(node, slot);
+    } else {
+      const bool is_written = op_.mutates && handle_.schema().returns()[i].alias_info() != nullptr;
+      wrap_result(node, slot, is_written);
     }
-    const bool is_written =
-        op_.mutates && handle_.schema().returns()[return_index].alias_info() != nullptr;
-    const bool is_new_tensor = slot.isNone() || (slot.isTensor() && !is_written);
-    at::Tensor meta = is_new_tensor && slot.isTensor() ? slot.toTensor() : at::Tensor();
-    Value* value = graph.add_return(node, describe(meta));
-    if (value != nullptr)
-      slot = make_fake(std::move(meta), device_, value, self, layout_of(value->index()));
-    else if (is_new_tensor)
-      slot = c10::IValue(at::Tensor());
   }
+}
+
+void FakeHandler::wrap_list(Node* node, c10::IValue& slot) {
+  std::vector<at::Tensor> tensors = slot.toTensorVector();
+  std::vector<std::optional<TensorMeta>> metas;
+  metas.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) metas.push_back(describe_result(tensor));
+  size_t next = node->results().size();
+  tracer_->writer().graph().add_return_list(node, std::move(metas));
+  for (at::Tensor& tensor : tensors) {
+    Value* value = node->result(next++);
+    if (value != nullptr) tensor = make_result(std::move(tensor), value, layout_of(next - 1));
+  }
+  slot = c10::IValue(std::move(tensors));
+}
+
+/// What is written to is not a result of its own: see add_written.
+void FakeHandler::wrap_result(Node* node, c10::IValue& slot, bool is_written) {
+  const bool is_new_tensor = slot.isNone() || (slot.isTensor() && !is_written);
+  at::Tensor meta = is_new_tensor && slot.isTensor() ? slot.toTensor() : at::Tensor();
+  Value* value = tracer_->writer().graph().add_return(node, describe_result(meta));
+  if (value != nullptr)
+    slot = make_result(std::move(meta), value, layout_of(value->index()));
+  else if (is_new_tensor)
+    slot = c10::IValue(at::Tensor());
+}
+
+std::optional<TensorMeta> FakeHandler::describe_result(const at::Tensor& meta) const {
+  if (!meta.defined()) return std::nullopt;
+  TensorMeta description = TensorMeta::of(meta);
+  description.device = device_;
+  return description;
+}
+
+at::Tensor FakeHandler::make_result(at::Tensor meta, Value* value,
+                                    std::shared_ptr<const SymbolicLayout> layout) const {
+  return make_fake(std::move(meta), device_, value,
+                   c10::intrusive_ptr<Tracer>::reclaim_copy(tracer_), std::move(layout));
 }
 
 void FakeHandler::keep_written() {
@@ -302,12 +315,9 @@ void FakeHandler::keep_written() {
 
 /// The node owns the arguments it writes to; each is one more result.
 void FakeHandler::add_written(Node* node) {
-  auto self = c10::intrusive_ptr<Tracer>::reclaim_copy(tracer_);
   for (at::Tensor& meta : written_) {
-    TensorMeta description = TensorMeta::of(meta);
-    description.device = device_;
-    Value* value = tracer_->graph().add_return(node, std::move(description));
-    meta = make_fake(std::move(meta), device_, value, self);
+    Value* value = tracer_->writer().graph().add_return(node, describe_result(meta));
+    meta = make_result(std::move(meta), value, nullptr);
   }
 }
 

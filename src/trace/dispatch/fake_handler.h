@@ -36,6 +36,11 @@ class FakeHandler {
   void choose_device(const at::Tensor& tensor);
   void replace_device_argument();
   void wrap_results(Node* node);
+  void wrap_list(Node* node, c10::IValue& slot);
+  void wrap_result(Node* node, c10::IValue& slot, bool is_written);
+  std::optional<TensorMeta> describe_result(const at::Tensor& meta) const;
+  at::Tensor make_result(at::Tensor meta, Value* value,
+                         std::shared_ptr<const SymbolicLayout> layout) const;
   void find_layouts();
   std::shared_ptr<const SymbolicLayout> layout_of(size_t result) const;
   void keep_written();

@@ -69,7 +69,7 @@ bool take_known_results(const TracedOp& op, torch::jit::Stack& stack) {
 void run_real_kernel(TracedOp& op, at::Device device, Tracer& tracer, torch::jit::Stack& stack) {
   if (take_known_results(op, stack)) return;
   const std::string& name = op.op->name();
-  if (tracer.is_replay() && op.effectful) {
+  if (tracer.outside().is_replay() && op.effectful) {
     throw Unsupported("trace", name +
                                    ": there is no shape rule for this operator, and running it to "
                                    "find out would be once too often. Register a Meta kernel for "
@@ -87,7 +87,7 @@ void run_real_kernel(TracedOp& op, at::Device device, Tracer& tracer, torch::jit
               ": there is no shape rule for this operator, so its real kernel runs on zeros while "
               "tracing. Register a Meta kernel to make tracing faster.");
   }
-  ++tracer.counts.real_kernel_calls;
+  ++tracer.writer().counts.real_kernel_calls;
   const size_t first = stack.size() - static_cast<size_t>(op.num_args);
   if (op.device_arg >= 0) stack[first + static_cast<size_t>(op.device_arg)] = device;
   for (size_t i = first; i < stack.size(); ++i) {
@@ -148,10 +148,10 @@ void infer_results(TracedOp& op, at::Device device, Tracer& tracer, torch::jit::
   try {
     if (op.inference == Inference::Rule) {
       call_rule(op, device, stack);
-      ++tracer.counts.rule_calls;
+      ++tracer.writer().counts.rule_calls;
     } else {
       call_meta_kernel(op, device, arguments, stack);
-      ++tracer.counts.meta_calls;
+      ++tracer.writer().counts.meta_calls;
     }
   } catch (const c10::Error& error) {
     // A rule that knows its limits, or a composite kernel that meets an operator without Meta

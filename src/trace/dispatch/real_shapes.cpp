@@ -21,9 +21,9 @@ TensorMeta geometry_of(const Lifted& lifted) {
   return geometry;
 }
 
-void mirror_shape(const Tracer& tracer, const at::Tensor& reshaped) {
-  if (tracer.sizes_change() || tracer.is_replay()) return;
-  for (const Lifted& lifted : tracer.lifted()) {
+void mirror_shape(const Outside& outside, const at::Tensor& reshaped) {
+  if (outside.sizes_change() || outside.is_replay()) return;
+  for (const Lifted& lifted : outside.lifted()) {
     if (!lifted.wrapper.is_same(reshaped) || has_other_memory(lifted)) continue;
     const TensorMeta shape = geometry_of(lifted);
     lifted.real.unsafeGetTensorImpl()->set_sizes_and_strides(shape.sizes, shape.strides,
@@ -31,9 +31,9 @@ void mirror_shape(const Tracer& tracer, const at::Tensor& reshaped) {
   }
 }
 
-void restore_shapes(const Tracer& tracer) {
-  if (tracer.sizes_change() || tracer.is_replay()) return;
-  for (const Lifted& lifted : tracer.lifted()) {
+void restore_shapes(const Outside& outside) {
+  if (outside.sizes_change() || outside.is_replay()) return;
+  for (const Lifted& lifted : outside.lifted()) {
     const at::Tensor& before = lifted.contents;
     if (has_same_shape(lifted.real, before)) continue;
     lifted.real.unsafeGetTensorImpl()->set_sizes_and_strides(before.sizes(), before.strides(),

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "ir/signature.h"
 #include "ops/facts/facts.h"
 #include "ops/shape_rules.h"
 #include "trace/eager/decompositions.h"
@@ -54,10 +55,15 @@ std::unique_ptr<TracedOp> describe(const c10::OperatorHandle& handle) {
     if (holds_tensors(*ret.type())) traced->returns_tensors = true;
   }
   traced->mutates = schema.is_mutable();
+  for (size_t index : written_arguments(*traced->op)) {
+    if (schema.arguments()[index].type()->kind() == c10::TypeKind::ListType)
+      traced->writes_lists = true;
+  }
   traced->is_autocast_cpu = handle.hasKernelForDispatchKey(c10::DispatchKey::AutocastCPU);
   traced->is_autocast_cuda = handle.hasKernelForDispatchKey(c10::DispatchKey::AutocastCUDA);
   traced->casts_inside = is_any_of(*traced->op, {"aten._trilinear", "aten._trilinear_backward",
                                                  "aten.linalg_pinv.atol_rtol_tensor"});
+  traced->is_autocast = traced->is_autocast_cpu || traced->is_autocast_cuda;
   traced->keeps_layout = traced->mutates && !handle.hasTag(at::Tag::inplace_view);
   const ops::OpFacts& facts = ops::facts(*traced->op);
   traced->random = facts.random;
@@ -75,6 +81,7 @@ std::unique_ptr<TracedOp> describe(const c10::OperatorHandle& handle) {
   traced->addresses_storage =
       is_any_of(*traced->op, {"aten.as_strided", "aten.as_strided_", "aten.as_strided_copy",
                               "aten.as_strided_scatter", "aten.fill_diagonal_"});
+  traced->changes_views = traced->addresses_storage || (traced->mutates && !traced->keeps_layout);
   traced->is_in_formula =
       is_any_of(*traced->op, {"aten.mul.Tensor", "aten.logical_and", "aten.logical_or"});
   traced->refusal = facts.data_dependent;

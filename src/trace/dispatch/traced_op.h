@@ -28,10 +28,14 @@ struct TracedOp {
   bool effectful = false;
   bool pointwise = false;  ///< with one result
   bool is_unfold_backward = false;
+  bool writes_lists = false;       ///< writes to tensors in lists
   bool is_autocast_cpu = false;    ///< autocast may cast what it takes from the CPU
   bool is_autocast_cuda = false;   ///< the same for CUDA devices
+  bool is_autocast = false;        ///< one of the two
   bool casts_inside = false;       ///< its kernel calls operators for which autocast casts
   bool addresses_storage = false;  ///< reaches elements by where they lie in memory
+  /// Does so, or gives its first argument another shape in place.
+  bool changes_views = false;
   /// Stands in a gradient formula that is another one in eager; see eager_formulas.h.
   bool is_in_formula = false;
   /// What it calls is handled as if user code called it: it runs user code through the autograd

@@ -51,7 +51,7 @@ Tensor constant(IntArrayRef numbers, at::ScalarType dtype) {
     BelowTracing below;
     real = at::tensor(numbers, dtype);
   }
-  return Tracer::current()->lift(real);
+  return Tracer::current()->outside().lift(real);
 }
 
 /// For the mean LibTorch writes the lengths into memory of its own.

@@ -72,7 +72,7 @@ bool fits_in_place(const torch::autograd::generated::ClampBackward0& clamp) {
 }  // namespace
 
 bool follow_eager_formula(const TracedOp& op, const Tracer& tracer, torch::jit::Stack& stack) {
-  const NodePtr node = tracer.issuer();
+  const NodePtr node = tracer.writer().issuer();
   if (!node) return false;
   const Formula formula = formula_of(*node);
   if (formula == Formula::Extremum) return fill_at_extremum(op, stack);

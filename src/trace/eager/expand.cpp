@@ -64,7 +64,7 @@ bool is_expanded(const at::Tensor& traced) {
   });
 }
 
-at::Tensor view_by_layout(Tracer& tracer, const at::Tensor& traced) {
+at::Tensor view_by_layout(Outside& outside, const at::Tensor& traced) {
   namespace impl = torch::autograd::impl;
   functional::sync(traced);
   if (traced.is_inference() || !traced.is_view()) return {};
@@ -73,7 +73,7 @@ at::Tensor view_by_layout(Tracer& tracer, const at::Tensor& traced) {
       !functional_wrapper(base).view_metas().empty()) {
     return {};
   }
-  tracer.address_storage(base);
+  outside.address_storage(base);
   functional::sync(base);
   at::Tensor view = base.as_strided(traced.sizes(), traced.strides(), traced.storage_offset());
   recover_by_layout(view);

@@ -2,7 +2,7 @@
 
 #include <torch/library.h>
 
-#include "trace/tracer.h"
+#include "trace/outside.h"
 
 namespace ahead::tracing {
 
@@ -15,6 +15,6 @@ bool is_expanded(const at::Tensor& traced);
 
 /// The same memory as a traced view, as a view that as_strided makes of the base that autograd
 /// knows; undefined if it knows none.
-at::Tensor view_by_layout(Tracer& tracer, const at::Tensor& traced);
+at::Tensor view_by_layout(Outside& outside, const at::Tensor& traced);
 
 }  // namespace ahead::tracing

@@ -156,7 +156,7 @@ void check_complex_rounding(const TracedOp& op, const at::Tensor& traced,
 
 void try_in_place(TracedOp& op, Tracer* tracer, torch::jit::Stack& stack) {
   const size_t first = first_argument(op, stack);
-  if (tracer != nullptr && tracer->sizes_change()) {
+  if (tracer != nullptr && tracer->outside().sizes_change()) {
     for (size_t i = first; i < stack.size(); ++i) fix_sizes(stack[i]);
   }
   const torch::jit::Stack arguments(stack.begin() + static_cast<ptrdiff_t>(first), stack.end());
@@ -170,14 +170,14 @@ void try_in_place(TracedOp& op, Tracer* tracer, torch::jit::Stack& stack) {
   }
   if (tracer == nullptr) return;
   check_product_layout(op, arguments);
-  tracer->announce_in_place(op.op);
+  tracer->writer().announce_in_place(op.op);
 }
 
 bool draw_in_place(const TracedOp& op, torch::jit::Stack& stack) {
   const size_t first = first_argument(op, stack);
   const at::Tensor self = stack[first].isTensor() ? stack[first].toTensor() : at::Tensor();
   if (!self.defined() || !is_fake(self)) return false;
-  const Operator* trial = as_fake(self).tracer().take_announced_in_place();
+  const Operator* trial = as_fake(self).tracer().writer().take_announced_in_place();
   if (trial == nullptr || !is_twin(*op.op, *trial) || self.is_contiguous()) return false;
 
   at::Tensor target;

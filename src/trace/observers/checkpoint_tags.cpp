@@ -1,6 +1,7 @@
 #include "trace/observers/checkpoint_tags.h"
 
 #include "ops/facts/aliasing.h"
+#include "trace/tensor/fake_tensor.h"
 
 namespace ahead::tracing {
 namespace {
@@ -20,8 +21,18 @@ bool is_tagged(const Node& node) {
 
 }  // namespace
 
-CheckpointTags::CheckpointTags(Tracer& tracer, const CheckpointPolicy& policy) : tracer_(tracer) {
-  tracer_.enter_checkpoint(policy);
+void Checkpoints::tag(Node& node) const {
+  constexpr Tag tags[] = {Tag::MustSave, Tag::PreferSave, Tag::PreferRecompute, Tag::MustRecompute};
+  const Saving saving = policies_.empty() ? Saving::MustSave : (*policies_.back())(node.op());
+  uint16_t others = node.tags();
+  for (Tag tag : tags) others &= static_cast<uint16_t>(~static_cast<uint16_t>(tag));
+  node.set_tags(others);
+  node.set(tags[static_cast<size_t>(saving)]);
+}
+
+CheckpointTags::CheckpointTags(Checkpoints& checkpoints, const CheckpointPolicy& policy)
+    : checkpoints_(checkpoints) {
+  checkpoints_.enter(policy);
 }
 
 CheckpointTags::~CheckpointTags() {
@@ -29,7 +40,7 @@ CheckpointTags::~CheckpointTags() {
 }
 
 void CheckpointTags::leave() {
-  if (!is_left_) tracer_.leave_checkpoint();
+  if (!is_left_) checkpoints_.leave();
   is_left_ = true;
 }
 
@@ -40,7 +51,7 @@ void CheckpointTags::finish(const std::vector<at::Tensor>& results) {
     if (maker != nullptr && is_tagged(*maker)) makers.push_back(maker);
   }
   leave();
-  for (Node* maker : makers) tracer_.tag_for_checkpoint(*maker);
+  for (Node* maker : makers) checkpoints_.tag(*maker);
 }
 
 }  // namespace ahead::tracing

@@ -43,7 +43,8 @@ void GeneratorWatch::Watched::leave() {
   restored = restored_count.load();
 }
 
-GeneratorWatch::GeneratorWatch() {
+void GeneratorWatch::start() {
+  is_watching_ = true;
   for (const at::Generator& generator : default_generators()) {
     at::Generator locked = generator;
     const std::lock_guard<std::mutex> lock(locked.mutex());
@@ -51,7 +52,17 @@ GeneratorWatch::GeneratorWatch() {
   }
 }
 
-GeneratorWatch::~GeneratorWatch() {
+void GeneratorWatch::finish() {
+  for (const Watched& watched : watched_) {
+    at::Generator generator = watched.generator;
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    check(watched);
+  }
+  abandon();
+}
+
+void GeneratorWatch::abandon() {
+  is_watching_ = false;
   for (Watched& watched : watched_) {
     const std::lock_guard<std::mutex> lock(watched.generator.mutex());
     const bool is_as_left = watched.is_as_left();
@@ -64,6 +75,7 @@ GeneratorWatch::~GeneratorWatch() {
       watched.left.restore(watched.generator);
     }
   }
+  watched_.clear();
 }
 
 GeneratorWatch::Watched* GeneratorWatch::find(const at::Generator& generator) {
@@ -79,6 +91,7 @@ GeneratorWatch::Watched* GeneratorWatch::find(const at::Generator& generator) {
 }
 
 void GeneratorWatch::note_draw(const at::Generator& drawn_from, at::Device device) {
+  if (!is_watching_) return;
   if (device.type() != at::kCPU && device.type() != at::kCUDA) return;
   at::Generator generator =
       drawn_from.defined() ? drawn_from : at::globalContext().defaultGenerator(device);
@@ -94,15 +107,8 @@ void GeneratorWatch::note_draw(const at::Generator& drawn_from, at::Device devic
   watched->leave();
 }
 
-void GeneratorWatch::check() const {
-  for (const Watched& watched : watched_) {
-    at::Generator generator = watched.generator;
-    const std::lock_guard<std::mutex> lock(generator.mutex());
-    check(watched);
-  }
-}
-
 void GeneratorWatch::refuse_state(const at::Tensor& tensor) const {
+  if (!is_watching_) return;
   if (tensor.scalar_type() != at::kByte || tensor.dim() != 1 || !tensor.is_cpu() ||
       !tensor.is_contiguous() || tensor.numel() == 0) {
     return;

@@ -18,18 +18,22 @@ namespace ahead::tracing {
 /// done to generators is undone at the end, unless other threads have drawn from them meanwhile.
 class GeneratorWatch {
  public:
-  /// Watches the default generators from now on, others once something is drawn from them. Those
-  /// of CUDA are not watched while a CUDA graph is captured: they do not answer then.
-  GeneratorWatch();
-  ~GeneratorWatch();
+  GeneratorWatch() = default;
+  ~GeneratorWatch() { abandon(); }
   GeneratorWatch(const GeneratorWatch&) = delete;
   GeneratorWatch& operator=(const GeneratorWatch&) = delete;
+
+  /// Watches the default generators from now on, others once something is drawn from them. Those
+  /// of CUDA are not watched while a CUDA graph is captured: they do not answer then.
+  void start();
+  /// Throws Unsupported if a generator was set since the last draw; else ends the watch.
+  void finish();
+  /// Ends the watch, if there is one, without looking whether generators were set.
+  void abandon();
 
   /// An operator that draws from a generator, or from the default one of its device, is traced.
   /// Throws Unsupported if somebody set it.
   void note_draw(const at::Generator& generator, at::Device device);
-  /// Throws Unsupported if a generator was set since the last draw.
-  void check() const;
   /// Throws Unsupported if a tensor from outside is the state of a watched generator, which will be
   /// another one in the next call.
   void refuse_state(const at::Tensor& tensor) const;
@@ -55,6 +59,7 @@ class GeneratorWatch {
   /// Nothing for a generator that does not answer.
   Watched* find(const at::Generator& generator);
 
+  bool is_watching_ = false;
   std::vector<Watched> watched_;
 };
 

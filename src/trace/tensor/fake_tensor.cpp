@@ -41,7 +41,7 @@ FakeTensor::FakeTensor(at::Tensor meta, at::Device device, Value* value,
     : TensorImpl(c10::Storage(meta.storage()), fake_keys(meta, device), meta.dtype()),
       value_(value),
       tracer_(std::move(tracer)),
-      holder_(tracer_->note_holder(value)),
+      holder_(tracer_->live_tensors().note_fake(value)),
       stands_for_number_(meta.unsafeGetTensorImpl()->is_wrapped_number()),
       symbolic_(std::move(symbolic)) {
   device_opt_ = device;
