@@ -105,7 +105,7 @@ class WriteCounts {
   std::vector<std::pair<c10::weak_intrusive_ptr<c10::TensorImpl>, uint64_t>> counts_;
 };
 
-bool has_hooks(const Lifted& lifted) {
+bool is_hooked(const Lifted& lifted) {
   if (lifted.link != GradLink::SharedLeaf) return false;
   const auto* meta = torch::autograd::impl::get_autograd_meta(lifted.real);
   return meta != nullptr && !meta->hooks_.empty();
@@ -166,7 +166,7 @@ void KeptTrace::check_usable() const {
                       "a custom autograd function or a hook writes to a tensor that its backward "
                       "did not make. Write to a clone of it.");
   }
-  if (std::any_of(lifted.begin(), lifted.end(), has_hooks)) {
+  if (std::any_of(lifted.begin(), lifted.end(), is_hooked)) {
     throw Unsupported("double backward",
                       "hook: a captured leaf got a hook after the function was compiled. Register "
                       "it before, or pass the leaf as an argument.");
