@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <torch/library.h>
 #include <torch/torch.h>
 
 #include "ahead/ahead.h"
@@ -10,6 +11,23 @@ namespace ahead::test {
 namespace {
 
 namespace nn = torch::nn;
+
+at::Tensor product(const at::Tensor& x) {
+  return x.mm(x.t()).to(at::kFloat);
+}
+at::Tensor product_meta(const at::Tensor& x) {
+  return x.new_empty({x.size(0), x.size(0)});
+}
+
+TORCH_LIBRARY(ahead_autocast_test, m) {
+  m.def("product(Tensor x) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(ahead_autocast_test, CPU, m) {
+  m.impl("product", product);
+}
+TORCH_LIBRARY_IMPL(ahead_autocast_test, Meta, m) {
+  m.impl("product", product_meta);
+}
 
 /// Calls f, compiled, with other numbers each time.
 template <class F>
@@ -73,6 +91,24 @@ TEST(Autocast, KernelsThatCallWhatIsCast) {
   const Outcome outcome =
       expect_like_eager([&](const at::Tensor& x) { return at::bilinear(x, other, weight, {}); });
   expect_eager(outcome);
+}
+
+TEST(Autocast, KernelsOfTheUser) {
+  const auto op = c10::Dispatcher::singleton()
+                      .findSchemaOrThrow("ahead_autocast_test::product", "")
+                      .typed<at::Tensor(const at::Tensor&)>();
+  for (const bool is_on : {true, false}) {
+    const Outcome outcome = like_eager([&](auto& wrap, Log& log) {
+      const at::NoGradGuard no_grad;
+      auto f = wrap([&](const at::Tensor& x) {
+        std::optional<Autocast> autocast;
+        if (is_on) autocast.emplace();
+        return op.call(x).relu();
+      });
+      for (int call = 0; call < 20; ++call) log("y", f(at::randn({4, 4})));
+    });
+    is_on ? expect_eager(outcome) : expect_hits(outcome);
+  }
 }
 
 TEST(Autocast, TransformerLayer) {

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 
+#include "base/autocast.h"
 #include "observe/recorder/fallback.h"
 #include "observe/recorder/place.h"
 #include "tensors/map_tensors.h"
@@ -20,6 +21,8 @@ namespace {
 
 thread_local Recorder* current_recorder = nullptr;
 thread_local int num_pauses = 0;
+/// The operator of the user's whose kernel this thread runs while autocast is on; null: none.
+thread_local const ObservedOp* kernel_under_autocast = nullptr;
 
 /// Carries the recorder to the autograd engine's device threads.
 struct RecorderInfo : c10::DebugInfoBase {
@@ -27,6 +30,13 @@ struct RecorderInfo : c10::DebugInfoBase {
   Recorder* recorder;
 };
 const auto info_kind = c10::DebugInfoKind::TEST_INFO_2;
+
+/// Calls what is behind the recorder.
+void call_recorded(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
+                   torch::jit::Stack& stack) {
+  handle.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, recording_key),
+                         &stack);
+}
 
 }  // namespace
 
@@ -284,8 +294,19 @@ class Recorder::Scope {
   const bool is_composite_;
 };
 
+/// A kernel of the user's calls an operator. Graphs run without autocast, so that it must not cast.
+void Recorder::call_in_kernel(const ObservedOp& kernel, const c10::OperatorHandle& handle,
+                              c10::DispatchKeySet keys, torch::jit::Stack& stack) {
+  if (keys.has_any(observed_op(handle).autocast_keys))
+    refuse(kernel.op->name() +
+           ": autocast casts what its kernel computes with. Call it with autocast off.");
+  call_recorded(handle, keys, stack);
+}
+
 void Recorder::call(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
                     torch::jit::Stack& stack) {
+  if (kernel_under_autocast != nullptr)
+    return call_in_kernel(*kernel_under_autocast, handle, keys, stack);
   const ObservedOp& op = observed_op(handle);
   const size_t base = stack.size() - op.arguments.size();
   std::unique_lock<std::recursive_mutex> lock(mutex_);
@@ -306,10 +327,12 @@ void Recorder::call(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
   {
     const Scope scope(*this, index, is_composite);
     lock.unlock();
+    const bool may_cast = !is_composite && op.is_of_the_user && is_autocast_enabled();
+    const auto leave_kernel = c10::make_scope_exit([] { kernel_under_autocast = nullptr; });
+    if (may_cast) kernel_under_autocast = &op;
     std::optional<c10::impl::ExcludeDispatchKeyGuard> unseen;
-    if (!is_composite) unseen.emplace(recording_key);
-    handle.redispatchBoxed(
-        keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, recording_key), &stack);
+    if (!is_composite && !may_cast) unseen.emplace(recording_key);
+    call_recorded(handle, keys, stack);
     lock.lock();
   }
   threw = false;

@@ -74,6 +74,8 @@ class Recorder {
   };
   class Scope;
 
+  void call_in_kernel(const ObservedOp& kernel, const c10::OperatorHandle& handle,
+                      c10::DispatchKeySet keys, torch::jit::Stack& stack);
   uint32_t note_ambient();
   void check_engine();
   bool is_in_backward() const;

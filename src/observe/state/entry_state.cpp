@@ -86,9 +86,45 @@ EntryState::EntryState(const at::Tensor& tensor, WeakTensor grad, at::Tensor she
   offset_ = tensor.storage_offset();
 }
 
-void EntryState::exchange() {
+void EntryState::enter() {
   const at::Tensor tensor = lock(tensor_);
-  if (!tensor.defined()) return;
+  if (tensor.defined() && !is_unchanged(tensor)) exchange(tensor);
+}
+
+void EntryState::leave() {
+  const at::Tensor tensor = lock(tensor_);
+  if (tensor.defined() && is_exchanged_) exchange(tensor);
+}
+
+bool EntryState::is_unchanged(const at::Tensor& tensor) const {
+  const auto* meta = peek_meta(tensor);
+  const at::Tensor grad = lock(grad_);
+  const c10::TensorImpl* had = grad.defined() ? grad.unsafeGetTensorImpl() : nullptr;
+  if (meta == nullptr) {
+    if (history_ || requires_grad_ || had != nullptr || shell_of_grad_.defined()) return false;
+  } else {
+    const c10::TensorImpl* has =
+        meta->grad_.defined() ? meta->grad_.unsafeGetTensorImpl() : nullptr;
+    if (meta->grad_fn_ != history_ || meta->output_nr_ != output_nr_ ||
+        meta->requires_grad_ != requires_grad_ || has != had ||
+        (had == nullptr && shell_of_grad_.defined()))
+      return false;
+  }
+  const auto* view = view_meta(tensor);
+  if (view != nullptr && view->get_attr_version() != static_cast<uint32_t>(tensor._version()))
+    return false;
+  if (!tensor.has_storage()) return true;
+  const bool has_same_memory =
+      tensor.storage().unsafeGetStorageImpl() == storage_._unsafe_get_target();
+  return has_same_memory && lies_as_it_did(tensor);
+}
+
+bool EntryState::lies_as_it_did(const at::Tensor& tensor) const {
+  return tensor.sizes() == at::IntArrayRef(sizes_) &&
+         tensor.strides() == at::IntArrayRef(strides_) && tensor.storage_offset() == offset_;
+}
+
+void EntryState::exchange(const at::Tensor& tensor) {
   const bool had_meta =
       history_ || requires_grad_ || grad_.use_count() != 0 || shell_of_grad_.defined();
   if (peek_meta(tensor) != nullptr || had_meta) {
@@ -124,10 +160,7 @@ void EntryState::exchange_layout(const at::Tensor& tensor) {
     kept_storage_ = memory;
     tensor_impl.set_storage_keep_dtype(std::move(other));
   }
-  const bool is_same = tensor.sizes() == at::IntArrayRef(sizes_) &&
-                       tensor.strides() == at::IntArrayRef(strides_) &&
-                       tensor.storage_offset() == offset_;
-  if (is_same) return;
+  if (lies_as_it_did(tensor)) return;
   std::vector<int64_t> sizes = tensor.sizes().vec(), strides = tensor.strides().vec();
   const int64_t offset = tensor.storage_offset();
   tensor_impl.set_sizes_and_strides(sizes_, strides_, offset_);
@@ -137,11 +170,11 @@ void EntryState::exchange_layout(const at::Tensor& tensor) {
 }
 
 AtEntry::AtEntry(std::vector<EntryState>& states) : states_(states) {
-  for (EntryState& state : states_) state.exchange();
+  for (EntryState& state : states_) state.enter();
 }
 
 AtEntry::~AtEntry() {
-  for (auto state = states_.rbegin(); state != states_.rend(); ++state) state->exchange();
+  for (auto state = states_.rbegin(); state != states_.rend(); ++state) state->leave();
 }
 
 }  // namespace ahead::observe

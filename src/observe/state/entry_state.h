@@ -23,10 +23,18 @@ class EntryState {
   EntryState(const at::Tensor& tensor, WeakTensor grad, at::Tensor shell_of_grad);
 
   const WeakTensor& tensor() const { return tensor_; }
-  /// Exchanges what it was and what it is now. Memory that is gone is stood for by none.
-  void exchange();
+  /// Lets it be what it was. Memory that is gone is stood for by none. What is still the same is
+  /// not touched: other threads may use the tensor meanwhile.
+  void enter();
+  /// Lets it be again what it was before enter().
+  void leave();
 
  private:
+  bool is_unchanged(const at::Tensor& tensor) const;
+  bool lies_as_it_did(const at::Tensor& tensor) const;
+  /// Exchanges what it was and what it is now.
+  void exchange(const at::Tensor& tensor);
+
   WeakTensor tensor_;
   WeakTensor grad_;
   at::Tensor shell_of_grad_;

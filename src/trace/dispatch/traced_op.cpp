@@ -61,9 +61,9 @@ std::unique_ptr<TracedOp> describe(const c10::OperatorHandle& handle) {
   }
   traced->is_autocast_cpu = handle.hasKernelForDispatchKey(c10::DispatchKey::AutocastCPU);
   traced->is_autocast_cuda = handle.hasKernelForDispatchKey(c10::DispatchKey::AutocastCUDA);
-  traced->casts_inside = is_any_of(*traced->op, {"aten._trilinear", "aten._trilinear_backward",
-                                                 "aten.linalg_pinv.atol_rtol_tensor"});
   traced->is_autocast = traced->is_autocast_cpu || traced->is_autocast_cuda;
+  traced->casts_inside =
+      is_any_of(*traced->op, {"aten._trilinear", "aten.linalg_pinv.atol_rtol_tensor"});
   traced->keeps_layout = traced->mutates && !handle.hasTag(at::Tag::inplace_view);
   const ops::OpFacts& facts = ops::facts(*traced->op);
   traced->random = facts.random;
