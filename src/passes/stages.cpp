@@ -28,13 +28,22 @@ void Stages::optimise(Graph& graph, std::string_view part) {
   for (const Pass& pass : all()) rewrite(pass.name, part, graph, pass.run);
 }
 
+aot::Executable Stages::compile(const aot::GraphCompiler& compiler,
+                                const aot::CompileRequest& request, std::string_view part) {
+  auto [executable, seconds] = run([&] { return compiler(request); });
+  keep(std::string("backend").append(part), seconds, request.graph);
+  return std::move(executable);
+}
+
 aot::GraphCompiler Stages::optimising(aot::GraphCompiler compiler, std::string part) {
   return [stages = shared_from_this(), compiler = std::move(compiler),
           part = std::move(part)](const aot::CompileRequest& request) {
     Graph graph(request.graph);
     stages->optimise(graph, part);
-    return compiler(aot::CompileRequest{graph, request.inputs, request.donated,
-                                        request.static_inputs, request.target, request.name});
+    return stages->compile(compiler,
+                           {graph, request.inputs, request.donated, request.static_inputs,
+                            request.target, request.name},
+                           part);
   };
 }
 

@@ -55,7 +55,10 @@ class Stages : public std::enable_shared_from_this<Stages> {
 
   /// Runs all passes over a graph.
   void optimise(Graph& graph, std::string_view part);
-  /// A compiler that runs them before the given one is asked.
+  /// Lets a backend compile a graph.
+  aot::Executable compile(const aot::GraphCompiler& compiler, const aot::CompileRequest& request,
+                          std::string_view part);
+  /// A compiler that runs all passes before the given one is asked.
   aot::GraphCompiler optimising(aot::GraphCompiler compiler, std::string part);
 
   /// What was kept so far, in order.
