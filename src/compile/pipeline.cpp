@@ -246,8 +246,11 @@ CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::KeptTrace
   // Not on the joint graph: a second derivative needs the operators as they were called. Nor on the
   // backward as a whole: what undefined tangents leave out of it must be seen first.
   stages.optimise(halves.forward, ".forward");
-  aot::Executable forward = compilers.forward(runtime::request_for(
-      halves.forward, std::string(plan_name) + ".forward", compilers.num_params_buffers));
+  aot::Executable forward =
+      stages.compile(compilers.forward,
+                     runtime::request_for(halves.forward, std::string(plan_name) + ".forward",
+                                          compilers.num_params_buffers),
+                     ".forward");
   std::shared_ptr<const runtime::DebugAsserts> asserts =
       asserts_for(halves.forward, &halves.backward, options, compilers);
   backward.program = std::make_shared<runtime::BackwardProgram>(
