@@ -156,11 +156,11 @@ void check_one_tangent(const JointGraph& joint, const JointTrace& trace) {
   for (const Graph::Input& input : joint.inputs()) {
     tangents += input.slot.kind == Slot::Kind::Tangent ? 1 : 0;
   }
-  std::string opaque = trace.many_part_gradient;
-  if (!trace.opaque_gradient.empty() && has_free_gradient(joint)) opaque = trace.opaque_gradient;
-  if (opaque.empty() || tangents <= 1) return;
+  std::optional<Culprit> opaque = trace.many_part_gradient;
+  if (trace.opaque_gradient && has_free_gradient(joint)) opaque = trace.opaque_gradient;
+  if (!opaque || tangents <= 1) return;
   throw Unsupported("compile",
-                    opaque +
+                    opaque->name +
                         ": a custom autograd function or a hook with several differentiable "
                         "results inside a function with several of them. Return one result, or "
                         "call this part uncompiled.");

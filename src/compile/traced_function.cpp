@@ -146,11 +146,11 @@ TracedFunction trace_function(const aot::FlatFunction& function,
                            [&] { return trace_once(function, inputs, backward_autocast); });
   };
   TracedFunction traced = trace(fixed);
-  const std::string cast = traced.trace.cast_in_backward;
-  const bool depends = !fixed && !cast.empty();
+  const std::optional<Culprit> cast = traced.trace.cast_in_backward;
+  const bool depends = !fixed && cast;
   if (depends && !options.double_backward) {
     throw Unsupported("compile",
-                      cast +
+                      cast->name +
                           ": autocast casts what this operator of the backward takes, but only if "
                           "the backward runs inside autocast, too. Allow Options::double_backward, "
                           "or choose an autocast with Options::backward_autocast.");
@@ -165,7 +165,7 @@ std::unique_ptr<tracing::OpenTrace> open_trace(const TracedFunction& traced,
                                                const Options& options) {
   const tracing::JointTrace& trace = traced.trace;
   if (!options.double_backward || !has_tangents(trace.graph)) return nullptr;
-  const bool is_special = !trace.opaque_gradient.empty() || !trace.hidden_write.empty() ||
+  const bool is_special = trace.opaque_gradient || trace.hidden_write ||
                           writes_to_parts(trace.graph) || !can_run_again(traced);
   if (!is_special) return nullptr;
   const runtime::PackerScope::Pause unpacked;

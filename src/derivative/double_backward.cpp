@@ -30,11 +30,11 @@ using Tensors = std::vector<at::Tensor>;
 /// Why the operators of the forward do not tell the gradient; empty: they do.
 std::string why_not(const ForwardCone& cone, const tracing::JointTrace& trace,
                     const runtime::Epilogue& epilogue) {
-  if (!trace.opaque_gradient.empty())
-    return trace.opaque_gradient +
+  if (trace.opaque_gradient)
+    return trace.opaque_gradient->name +
            ": a custom autograd function or a hook has a gradient of its own";
-  if (!trace.hidden_write.empty())
-    return trace.hidden_write +
+  if (trace.hidden_write)
+    return trace.hidden_write->name +
            ": it writes to a differentiable tensor without autograd's knowledge (under no_grad, "
            "through detach(), or because it has no derivative), or views under no_grad what was "
            "written";

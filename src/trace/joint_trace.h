@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "ahead/graph.h"
 #include "ahead/trace.h"
 #include "base/autocast.h"
+#include "base/culprit.h"
 #include "trace/sizes/symbolic_layout.h"
 
 namespace ahead::tracing {
@@ -83,15 +83,15 @@ struct JointTrace {
   std::vector<InputFacts> inputs;
   std::vector<ResultFacts> results;
   /// An autograd node whose gradient is not that of the operators it stands for: a custom function,
-  /// or a node with hooks; empty if there is none.
-  std::string opaque_gradient;
+  /// or a node with hooks.
+  std::optional<Culprit> opaque_gradient;
   /// An opaque node whose gradient comes in several parts, so that it can see which parts are
-  /// undefined; empty if there is none.
-  std::string many_part_gradient;
+  /// undefined.
+  std::optional<Culprit> many_part_gradient;
   /// An operator that wrote to a differentiable tensor without autograd's knowledge, or made a view
   /// of a tensor so written, so that calling the graph's operators gives another history than the
-  /// function has; empty if there is none.
-  std::string hidden_write;
+  /// function has.
+  std::optional<Culprit> hidden_write;
   /// The function itself takes gradients. They depend on which tensors from outside were computed
   /// from which.
   bool differentiates = false;
@@ -107,10 +107,10 @@ struct JointTrace {
   /// For each tangent, in order, the other tangents from which eager's engine passes through the
   /// result of this one: their results were computed from it. Empty if there are none.
   std::vector<std::vector<bool>> tangents_passing_through;
-  /// An operator of the backward for which autocast cast a tensor; empty if there is none.
-  std::string cast_in_backward;
-  /// An operator of the backward for which autocast would cast a tensor, were it on; empty: none.
-  std::string castable_in_backward;
+  /// An operator of the backward for which autocast cast a tensor.
+  std::optional<Culprit> cast_in_backward;
+  /// An operator of the backward for which autocast would cast a tensor, were it on.
+  std::optional<Culprit> castable_in_backward;
   /// Grad mode as the function left it.
   bool grad_mode_after = true;
 };

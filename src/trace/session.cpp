@@ -150,7 +150,8 @@ Graph Session::run(const aot::FlatFunction& function, const std::vector<at::Tens
     tracer_.generators().finish();
     add_accumulated_grads();
     note_grads();
-    if (const Operator* op = tracer_.hidden_writes().found()) trace_.hidden_write = op->name();
+    if (const Operator* op = tracer_.hidden_writes().found())
+      trace_.hidden_write = Culprit{op->name()};
     trace_.differentiates = writer_.differentiates();
   }
   differentiable_.clear();
@@ -326,7 +327,8 @@ void Session::add_gradients() {
   lift_unseen_leaves(roots);
   if (with_facts_ && roots.size() > 1) {
     trace_.reaching_tangents = reaching_roots(roots, writer_.first_sequence());
-    if (const auto* node = find_many_part_gradient(roots)) trace_.many_part_gradient = node->name();
+    if (const auto* node = find_many_part_gradient(roots))
+      trace_.many_part_gradient = Culprit{node->name()};
   }
   std::vector<int32_t> positions;
   for (const Lifted& lifted : outside_.lifted()) {
@@ -358,8 +360,9 @@ void Session::add_gradients() {
 }
 
 void Session::note_casts() {
-  if (const Operator* op = tracer_.casts().cast()) trace_.cast_in_backward = op->name();
-  if (const Operator* op = tracer_.casts().castable()) trace_.castable_in_backward = op->name();
+  if (const Operator* op = tracer_.casts().cast()) trace_.cast_in_backward = Culprit{op->name()};
+  if (const Operator* op = tracer_.casts().castable())
+    trace_.castable_in_backward = Culprit{op->name()};
 }
 
 /// The caller may hold the tensor that it passes as a tangent.
@@ -418,7 +421,7 @@ void Session::lift_unseen_leaves(const edge_list& roots) {
     check_accumulator(node);
     check_runs(node);
     check_eager_formula(node);
-    if (is_opaque(node)) trace_.opaque_gradient = node.name();
+    if (is_opaque(node)) trace_.opaque_gradient = Culprit{node.name()};
     if (!node.next_edges().empty() && node.sequence_nr() < writer_.first_sequence()) {
       throw Unsupported("trace", node.name() +
                                      ": a custom autograd function takes a captured tensor that is "

@@ -14,6 +14,7 @@
 #include "ahead/executable.h"
 #include "ahead/program.h"
 #include "base/autocast.h"
+#include "base/culprit.h"
 #include "runtime/call/debug_asserts.h"
 #include "runtime/node/backward_program.h"
 
@@ -74,8 +75,8 @@ class DifferentiableBackward {
 struct BackwardAutocastPlan {
   /// Always this one; none: the one there is.
   std::optional<AutocastState> fixed;
-  /// An operator for which autocast would cast, were it on; empty: none.
-  std::string castable;
+  /// An operator for which autocast would cast, were it on.
+  std::optional<Culprit> castable;
   /// The compiled backward is right without autocast, and under this one.
   std::optional<AutocastState> right_for;
 };

@@ -151,7 +151,7 @@ variable_list CompiledNode::with_error(variable_list&& results) const {
 /// Whether the backward graph casts as eager would here.
 bool CompiledNode::fits_autocast() const {
   const BackwardAutocastPlan& autocast = plan_->backward.autocast;
-  if (autocast.fixed || autocast.castable.empty() || !is_autocast_enabled()) return true;
+  if (autocast.fixed || !autocast.castable || !is_autocast_enabled()) return true;
   return autocast.right_for && *autocast.right_for == AutocastState::current();
 }
 
@@ -168,7 +168,7 @@ variable_list CompiledNode::apply_under_autocast(variable_list&& gradients,
 
 void CompiledNode::throw_other_autocast(const std::string& why) const {
   throw Unsupported("backward",
-                    plan_->backward.autocast.castable +
+                    plan_->backward.autocast.castable->name +
                         ": the backward of a compiled function is run under another autocast than "
                         "it was compiled for, which would cast for this operator. Call it outside "
                         "of autocast, allow Options::double_backward, or choose an autocast with "
