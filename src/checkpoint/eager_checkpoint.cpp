@@ -40,7 +40,7 @@ class FrameHooks final : public SavedVariableHooks {
 CheckpointArgument::CheckpointArgument(const at::Tensor& tensor)
     : requires_grad_(tensor.requires_grad()), is_leaf_(tensor.is_leaf()) {
   // With its history, an argument that the function writes to would hold the function's own nodes.
-  if (KeeperScope::is_active()) {
+  if (PackerScope::is_active()) {
     saved_ = SavedVariable(tensor.detach(), /*is_output=*/false);
   } else {
     tensor_ = tensor.detach();
@@ -63,7 +63,7 @@ CheckpointFrame::CheckpointFrame(const CheckpointPolicy& policy,
 
 CheckpointFrame::FirstRun::FirstRun(CheckpointFrame& frame)
     : frame_(frame),
-      keeper_(frame),
+      packer_(frame),
       watch_(frame.outside_, [&frame](const Operator& op, const std::vector<at::Tensor>& results) {
         frame.end_operator(op, results);
       }) {}
@@ -72,15 +72,16 @@ CheckpointFrame::FirstRun::~FirstRun() {
   std::lock_guard<std::mutex> lock(frame_.mutex_);
   frame_.is_first_run_ = false;
   frame_.pending_.clear();
-  frame_.kept_.clear();
+  frame_.saved_storages_.clear();
 }
 
 std::unique_ptr<SavedVariableHooks> CheckpointFrame::make_hooks() {
   return std::make_unique<FrameHooks>(shared_from_this());
 }
 
-bool CheckpointFrame::is_kept(const at::Tensor& tensor) const {
-  return tensor.has_storage() && kept_.count(tensor.storage().unsafeGetStorageImpl()) != 0;
+bool CheckpointFrame::is_saved_by_policy(const at::Tensor& tensor) const {
+  return tensor.has_storage() &&
+         saved_storages_.count(tensor.storage().unsafeGetStorageImpl()) != 0;
 }
 
 CheckpointFrame::Versioned CheckpointFrame::note(const at::Tensor& tensor) {
@@ -94,8 +95,8 @@ size_t CheckpointFrame::pack(const at::Tensor& tensor) {
   packed.sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
   if (!policy_.is_uniform()) {
     Versioned saved = note(tensor);
-    if (is_kept(tensor)) {
-      packed.kept = std::move(saved);
+    if (is_saved_by_policy(tensor)) {
+      packed.saved = std::move(saved);
     } else {
       pending_.emplace_back(packed_.size(), std::move(saved));
     }
@@ -112,17 +113,17 @@ void CheckpointFrame::end_operator(const Operator& op, const std::vector<at::Ten
   if (saving == Saving::MustSave || saving == Saving::PreferSave) {
     for (const at::Tensor& result : results) {
       const c10::Storage& storage = result.storage();
-      kept_.try_emplace(storage.unsafeGetStorageImpl(), storage.getWeakStorageImpl());
+      saved_storages_.try_emplace(storage.unsafeGetStorageImpl(), storage.getWeakStorageImpl());
     }
     for (auto& [number, saved] : pending_) {
-      if (is_kept(saved.tensor)) packed_[number].kept = saved;
+      if (is_saved_by_policy(saved.tensor)) packed_[number].saved = saved;
     }
   }
   pending_.clear();
 }
 
 /// Collects what autograd saves when the call is made again.
-class CheckpointFrame::SecondRun final : public SavedTensorKeeper {
+class CheckpointFrame::SecondRun final : public SavedTensorPacker {
  public:
   std::unique_ptr<SavedVariableHooks> make_hooks() override {
     return std::make_unique<Hooks>(saved_);
@@ -150,7 +151,7 @@ class CheckpointFrame::SecondRun final : public SavedTensorKeeper {
 
 at::Tensor CheckpointFrame::unpack(size_t number) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (packed_[number].kept.tensor.defined()) return checked(packed_[number].kept);
+  if (packed_[number].saved.tensor.defined()) return checked(packed_[number].saved);
   const int64_t task = torch::autograd::get_current_graph_task_id();
   if (task != task_ || recomputed_.empty() || !recomputed_[number].tensor.defined()) {
     run_again(task);
@@ -169,7 +170,7 @@ void CheckpointFrame::run_again(int64_t task) {
   {
     const Surroundings::Scope surroundings(surroundings_);
     const OutsideTensors::Rewind rewind(outside_);
-    const KeeperScope keeper(run);
+    const PackerScope packer(run);
     const RegionWatch::Pause pause;
     at::AutoGradMode grad_mode(true);
     again_(leaves);
@@ -177,7 +178,7 @@ void CheckpointFrame::run_again(int64_t task) {
   std::vector<Versioned> saved = run.take();
   check_same(saved);
   for (size_t i = 0; i < packed_.size(); ++i) {
-    if (packed_[i].kept.tensor.defined()) saved[i] = {};
+    if (packed_[i].saved.tensor.defined()) saved[i] = {};
   }
   recomputed_ = std::move(saved);
   task_ = task;

@@ -28,9 +28,9 @@ class CheckpointArgument {
   bool requires_grad_, is_leaf_;
 };
 
-/// One checkpointed call: what autograd saves in it is numbered rather than kept, and computed
+/// One checkpointed call: what autograd saves in it is numbered rather than saved, and computed
 /// again when it is asked for. Held by the autograd nodes of the call.
-class CheckpointFrame final : public SavedTensorKeeper,
+class CheckpointFrame final : public SavedTensorPacker,
                               public std::enable_shared_from_this<CheckpointFrame> {
  public:
   CheckpointFrame(const CheckpointPolicy& policy, const std::vector<at::Tensor>& leaves,
@@ -46,7 +46,7 @@ class CheckpointFrame final : public SavedTensorKeeper,
 
    private:
     CheckpointFrame& frame_;
-    KeeperScope keeper_;
+    PackerScope packer_;
     RegionWatch watch_;
   };
 
@@ -66,13 +66,13 @@ class CheckpointFrame final : public SavedTensorKeeper,
     at::ScalarType dtype;
     at::Device device;
     c10::SmallVector<int64_t, 5> sizes;
-    Versioned kept;  ///< undefined unless the policy saves it
+    Versioned saved;  ///< undefined unless the policy saves it
   };
   class SecondRun;
 
   /// Its memory, without history, at its version.
   static Versioned note(const at::Tensor& tensor);
-  bool is_kept(const at::Tensor& tensor) const;
+  bool is_saved_by_policy(const at::Tensor& tensor) const;
   void end_operator(const Operator& op, const std::vector<at::Tensor>& results);
   void run_again(int64_t task);
   void check_same(const std::vector<Versioned>& again) const;
@@ -88,7 +88,8 @@ class CheckpointFrame final : public SavedTensorKeeper,
   std::mutex mutex_;
   std::vector<Packed> packed_;
   /// Storages that the policy saves, while the first run lasts.
-  std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> kept_;
+  std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>>
+      saved_storages_;
   /// Saved by operators that have not ended yet.
   std::vector<std::pair<size_t, Versioned>> pending_;
   /// What was computed again, and for which backward.

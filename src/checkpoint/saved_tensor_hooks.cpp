@@ -12,21 +12,21 @@ namespace {
 
 using torch::autograd::Engine;
 
-thread_local SavedTensorKeeper* current_keeper = nullptr;
+thread_local SavedTensorPacker* current_packer = nullptr;
 
 std::atomic<Engine*> real_engine{nullptr};
 
-/// What LibTorch asks, on a thread with a keeper, for the hooks of tensors to be saved. It runs
+/// What LibTorch asks, on a thread with a packer, for the hooks of tensors to be saved. It runs
 /// nothing itself.
-class KeepingEngine final : public Engine {
+class PackingEngine final : public Engine {
  public:
-  static KeepingEngine& instance() {
-    static auto* engine = new KeepingEngine;
+  static PackingEngine& instance() {
+    static auto* engine = new PackingEngine;
     return *engine;
   }
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
-    return current_keeper->make_hooks();
+    return current_packer->make_hooks();
   }
 
   torch::autograd::variable_list execute(const torch::autograd::edge_list& roots,
@@ -58,41 +58,41 @@ class KeepingEngine final : public Engine {
 };
 
 Engine& choose_engine() {
-  return current_keeper == nullptr ? *real_engine.load()
-                                   : static_cast<Engine&>(KeepingEngine::instance());
+  return current_packer == nullptr ? *real_engine.load()
+                                   : static_cast<Engine&>(PackingEngine::instance());
 }
 
 /// LibTorch asks its default engine for hooks. Another library (Python's) may have put an engine of
 /// its own there in the meantime.
 void ensure_installed() {
-  if (&Engine::get_default_engine() == &KeepingEngine::instance()) return;
+  if (&Engine::get_default_engine() == &PackingEngine::instance()) return;
   static std::mutex mutex;
   std::lock_guard<std::mutex> lock(mutex);
   Engine& engine = Engine::get_default_engine();
-  if (&engine == &KeepingEngine::instance()) return;
+  if (&engine == &PackingEngine::instance()) return;
   real_engine.store(&engine);
   torch::autograd::set_default_engine_stub(choose_engine);
 }
 
 }  // namespace
 
-KeeperScope::KeeperScope(SavedTensorKeeper& keeper)
-    : outer_(std::exchange(current_keeper, &keeper)) {
+PackerScope::PackerScope(SavedTensorPacker& packer)
+    : outer_(std::exchange(current_packer, &packer)) {
   ensure_installed();
 }
 
-KeeperScope::~KeeperScope() {
-  current_keeper = outer_;
+PackerScope::~PackerScope() {
+  current_packer = outer_;
 }
 
-KeeperScope::Pause::Pause() : paused_(std::exchange(current_keeper, nullptr)) {}
+PackerScope::Pause::Pause() : paused_(std::exchange(current_packer, nullptr)) {}
 
-KeeperScope::Pause::~Pause() {
-  current_keeper = paused_;
+PackerScope::Pause::~Pause() {
+  current_packer = paused_;
 }
 
-bool KeeperScope::is_active() {
-  return current_keeper != nullptr;
+bool PackerScope::is_active() {
+  return current_packer != nullptr;
 }
 
 }  // namespace ahead::runtime

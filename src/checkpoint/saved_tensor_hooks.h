@@ -6,24 +6,24 @@
 
 namespace ahead::runtime {
 
-/// Decides what autograd keeps of the tensors that it saves.
-class SavedTensorKeeper {
+/// Makes the pack and unpack hooks of the tensors that autograd saves.
+class SavedTensorPacker {
  public:
-  virtual ~SavedTensorKeeper() = default;
+  virtual ~SavedTensorPacker() = default;
   /// The hooks of the next tensor to be saved.
   virtual std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() = 0;
 };
 
-/// While it exists, tensors that autograd saves on this thread go to a keeper. The innermost one
-/// counts.
-class KeeperScope {
+/// While it exists, tensors that autograd saves on this thread go to a packer. The innermost
+/// packer counts.
+class PackerScope {
  public:
-  explicit KeeperScope(SavedTensorKeeper& keeper);
-  ~KeeperScope();
-  KeeperScope(const KeeperScope&) = delete;
-  KeeperScope& operator=(const KeeperScope&) = delete;
+  explicit PackerScope(SavedTensorPacker& packer);
+  ~PackerScope();
+  PackerScope(const PackerScope&) = delete;
+  PackerScope& operator=(const PackerScope&) = delete;
 
-  /// Whether there is a keeper on this thread.
+  /// Whether there is a packer on this thread.
   static bool is_active();
 
   /// While it exists, autograd saves tensors itself.
@@ -35,11 +35,11 @@ class KeeperScope {
     Pause& operator=(const Pause&) = delete;
 
    private:
-    SavedTensorKeeper* paused_;
+    SavedTensorPacker* paused_;
   };
 
  private:
-  SavedTensorKeeper* outer_;
+  SavedTensorPacker* outer_;
 };
 
 }  // namespace ahead::runtime

@@ -39,7 +39,7 @@ Compilers with_checks(Compilers compilers, const Options& options) {
 bool is_inlined() {
   // What is checkpointed must do the same when it is called again.
   return tracing::Tracer::current() != nullptr || observe::Recorder::current() != nullptr ||
-         runtime::KeeperScope::is_active();
+         runtime::PackerScope::is_active();
 }
 
 const void* prototype_of(const Entry& entry) {

@@ -39,18 +39,18 @@ struct CompiledCore::State {
   /// Held while what follows is looked at; never while user code, a trace or a backend runs.
   std::mutex mutex;
   std::vector<std::shared_ptr<Candidate>> candidates;
-  std::shared_ptr<Candidate> last_candidate;  ///< that of the last observed call
+  std::shared_ptr<Candidate> last_candidate;  ///< of the last observed call
   std::shared_ptr<const observe::Tape> last_tape;
   observe::HostSnapshot last_host;  ///< after the last observed call
   /// What the function does depends on which of its tensors have a gradient: programs are guarded.
   std::atomic<bool> depends_on_grads{false};
   /// Leaves that calls have used.
   std::vector<observe::WeakTensor> leaves;
-  /// Takes up those of a recording. True: there was a new one.
+  /// Adds the leaves of a recording. True: one of them was new.
   bool learn_leaves(const observe::Tape& tape);
   /// Handles of the callable's own that calls assign to.
   std::vector<observe::KnownHandle> handles;
-  /// Takes up those of a recording. What was found out without them does not count any more.
+  /// Adds the handles of a recording. What was found out without them does not count any more.
   void learn_handles(const observe::Tape& tape, const observe::HostSnapshot& after);
   /// Raised by each observed call that stored tensors it is not known where, or threw: programs
   /// have to learn which these are now.

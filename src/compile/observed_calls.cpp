@@ -465,7 +465,7 @@ void ObservedCall::finish(Observation::State& observation, const CompiledCore::E
   observation.is_finished = true;
   const std::shared_ptr<Tape> tape =
       observation.recorder->finish(ending.outputs.leaves, ending.is_reference ? 1 : 2);
-  if (tape->keeps_arguments && !state_.has_several_threads && tape->refusal.empty())
+  if (tape->stores_arguments && !state_.has_several_threads && tape->refusal.empty())
     tape->refusal =
         "the function keeps an argument outside itself. Keep a detached one, or a clone.";
   tape->result_spec = ending.outputs.spec.str();

@@ -5,12 +5,12 @@
 #include "compile/traced_function.h"
 #include "derivative/derivative_graph.h"
 #include "derivative/double_backward.h"
-#include "derivative/kept_gradient.h"
+#include "derivative/open_trace_gradient.h"
 #include "derivative/tangent_layouts.h"
 #include "ir/slots.h"
 #include "passes/stages.h"
 #include "plan/backward_plan.h"
-#include "plan/kept_mutations.h"
+#include "plan/graph_writes.h"
 #include "runtime/call/call.h"
 #include "runtime/compile_request.h"
 
@@ -20,7 +20,7 @@ namespace {
 using passes::Stages;
 using runtime::BackwardPlan;
 using runtime::CallPlan;
-using tracing::Capture;
+using tracing::JointTrace;
 
 constexpr const char* plan_name = "CompiledFunction";
 
@@ -35,7 +35,7 @@ bool names_offsets(const Graph& graph) {
 /// Puts decompositions in place of operators. What these capture becomes an input of the call.
 void decompose(TracedFunction& traced, const detail::Compilers& compilers, Stages& stages) {
   if (compilers.decompositions == nullptr) return;
-  Graph& graph = traced.capture.graph;
+  Graph& graph = traced.trace.graph;
   const size_t num_inputs = graph.inputs().size();
   stages.rewrite("decompose", "", graph, [&](Graph& decomposed) {
     const size_t changes = passes::decompose(decomposed, *compilers.decompositions);
@@ -79,13 +79,13 @@ Graph without_gradient(Graph graph) {
 }
 
 /// Lets the graph write to inputs itself, if the options want that.
-void keep_wanted_mutations(Graph& graph, CallFrame& frame, const BackwardPlan& backward,
-                           const char* part, const std::vector<at::Tensor>& arguments,
-                           const Options& options, Stages& stages) {
+void write_in_graph_if_wanted(Graph& graph, CallFrame& frame, const BackwardPlan& backward,
+                              const char* part, const std::vector<at::Tensor>& arguments,
+                              const Options& options, Stages& stages) {
   if (!options.keep_input_mutations) return;
   const std::vector<at::Tensor> inputs = runtime::graph_inputs(frame.prologue, arguments);
   stages.rewrite("keep_mutations", part, graph, [&](Graph& forward) {
-    return keep_mutations(forward, frame.epilogue.writes, backward, inputs);
+    return write_in_graph(forward, frame.epilogue.writes, backward, inputs);
   });
 }
 
@@ -107,8 +107,8 @@ CallPlan plan_inference(TracedFunction traced, const std::vector<at::Tensor>& ar
                         const Options& options, const detail::Compilers& compilers,
                         Stages& stages) {
   CallFrame& frame = traced.frame;
-  Graph graph = without_gradient(std::move(traced.capture.graph));
-  keep_wanted_mutations(graph, frame, BackwardPlan(), "", arguments, options, stages);
+  Graph graph = without_gradient(std::move(traced.trace.graph));
+  write_in_graph_if_wanted(graph, frame, BackwardPlan(), "", arguments, options, stages);
   stages.optimise(graph, "");
   auto [forward, seconds] = Stages::run([&] {
     return compilers.inference(runtime::request_for(graph, std::string(plan_name) + ".inference",
@@ -122,7 +122,7 @@ CallPlan plan_inference(TracedFunction traced, const std::vector<at::Tensor>& ar
           .first_saved_output = num_outputs(graph),
           .backward = {},
           .epilogue = std::move(frame.epilogue),
-          .differentiates = traced.capture.differentiates,
+          .differentiates = traced.trace.differentiates,
           .asserts = asserts_for(graph, nullptr, options, compilers),
           .verbose = options.verbose};
 }
@@ -151,28 +151,27 @@ bool has_free_gradient(const JointGraph& joint) {
 
 /// In eager custom gradients see which of the results they stem from were differentiated. One graph
 /// cannot tell them.
-void check_one_tangent(const JointGraph& joint, const Capture& capture) {
+void check_one_tangent(const JointGraph& joint, const JointTrace& trace) {
   size_t tangents = 0;
   for (const Graph::Input& input : joint.inputs()) {
     tangents += input.slot.kind == Slot::Kind::Tangent ? 1 : 0;
   }
-  std::string opaque = capture.many_part_gradient;
-  if (!capture.opaque_gradient.empty() && has_free_gradient(joint))
-    opaque = capture.opaque_gradient;
-  if (opaque.empty() || tangents <= 1) return;
+  std::optional<Culprit> opaque = trace.many_part_gradient;
+  if (trace.opaque_gradient && has_free_gradient(joint)) opaque = trace.opaque_gradient;
+  if (!opaque || tangents <= 1) return;
   throw Unsupported("compile",
-                    opaque +
+                    opaque->name +
                         ": a custom autograd function or a hook with several differentiable "
                         "results inside a function with several of them. Return one result, or "
                         "call this part uncompiled.");
 }
 
-/// Derivatives of a kept trace need what eager saves. Where a partitioner saves something else,
+/// Derivatives of an open trace need what eager saves. Where a partitioner saves something else,
 /// from which that cannot be had again, saves what eager does.
 void save_for_derivatives(PartitionedGraphs& halves, const JointGraph& joint,
                           const TracedFunction& traced, const Options& options) {
   const auto lost = [&] {
-    return find_lost(joint, halves.saved, traced.frame.epilogue, traced.capture.differentiates);
+    return find_lost(joint, halves.saved, traced.frame.epilogue, traced.trace.differentiates);
   };
   if (lost().empty()) return;
   if (!options.partitioner.function()) halves = partition_default(joint);
@@ -185,30 +184,31 @@ void save_for_derivatives(PartitionedGraphs& halves, const JointGraph& joint,
                      "with Options::double_backward = false.");
 }
 
-/// Cuts a joint graph into what a call runs and what its backward runs. `is_kept`: derivatives will
-/// be read off a kept trace.
-PartitionedGraphs partition(const JointGraph& joint, const TracedFunction& traced, bool is_kept,
-                            const Options& options, const detail::Compilers& compilers) {
+/// Cuts a joint graph into what a call runs and what its backward runs. `has_open_trace`:
+/// derivatives will be read off an open trace.
+PartitionedGraphs partition(const JointGraph& joint, const TracedFunction& traced,
+                            bool has_open_trace, const Options& options,
+                            const detail::Compilers& compilers) {
   PartitionedGraphs halves = partition(joint, options, compilers.num_params_buffers);
-  if (is_kept) save_for_derivatives(halves, joint, traced, options);
+  if (has_open_trace) save_for_derivatives(halves, joint, traced, options);
   copy_raised_inputs(halves, traced.frame.epilogue.writes);
   return halves;
 }
 
 /// The backward as something that can be differentiated; null if the options do not want it.
 std::shared_ptr<runtime::DifferentiableBackward> differentiable_backward(
-    std::unique_ptr<tracing::KeptTrace> kept, const TracedFunction& traced, const JointGraph& joint,
+    std::unique_ptr<tracing::OpenTrace> open, const TracedFunction& traced, const JointGraph& joint,
     const PartitionedGraphs& halves, const Options& options, const detail::Compilers& compilers,
     Stages& stages) {
   if (!options.double_backward) return nullptr;
   std::shared_ptr<runtime::DifferentiableBackward> made;
-  if (kept != nullptr) {
-    made = make_kept_gradient(std::move(kept), traced.capture.graph, joint, halves,
-                              stages.optimising(compilers.inference, ".derivative"),
-                              traced.autocast.fixed);
+  if (open != nullptr) {
+    made = make_open_trace_gradient(std::move(open), traced.trace.graph, joint, halves,
+                                    stages.optimising(compilers.inference, ".derivative"),
+                                    traced.autocast.fixed);
   }
   if (made != nullptr) return made;
-  return make_double_backward(joint, halves, traced.capture, traced.frame.epilogue, options,
+  return make_double_backward(joint, halves, traced.trace, traced.frame.epilogue, options,
                               compilers);
 }
 
@@ -223,26 +223,26 @@ std::vector<bool> donated_by(const BackwardPlan& backward) {
 }
 
 /// The plan for a function with results that have a history.
-CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::KeptTrace> kept,
+CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::OpenTrace> open,
                        const std::vector<at::Tensor>& arguments, const Options& options,
                        const detail::Compilers& compilers, Stages& stages) {
   CallFrame& frame = traced.frame;
-  const JointGraph joint(traced.capture.graph);
-  check_one_tangent(joint, traced.capture);
+  const JointGraph joint(traced.trace.graph);
+  check_one_tangent(joint, traced.trace);
   auto [halves, seconds] =
-      Stages::run([&] { return partition(joint, traced, kept != nullptr, options, compilers); });
+      Stages::run([&] { return partition(joint, traced, open != nullptr, options, compilers); });
   const int32_t first_saved =
       num_outputs(halves.forward) - static_cast<int32_t>(halves.saved.size());
   std::shared_ptr<runtime::DifferentiableBackward> derivatives =
-      differentiable_backward(std::move(kept), traced, joint, halves, options, compilers, stages);
-  BackwardPlan backward = plan_backward(halves, traced.capture);
+      differentiable_backward(std::move(open), traced, joint, halves, options, compilers, stages);
+  BackwardPlan backward = plan_backward(halves, traced.trace);
   backward.derivatives = std::move(derivatives);
   backward.autocast = traced.autocast;
   backward.donates_saved = options.donated_buffers;
   backward.fixes_saved_layout = !stages.is_skipped("static_saved_layout");
   stages.keep("partition.forward", seconds, halves.forward);
   stages.keep("partition.backward", seconds, halves.backward);
-  keep_wanted_mutations(halves.forward, frame, backward, ".forward", arguments, options, stages);
+  write_in_graph_if_wanted(halves.forward, frame, backward, ".forward", arguments, options, stages);
   // Not on the joint graph: a second derivative needs the operators as they were called. Nor on the
   // backward as a whole: what undefined tangents leave out of it must be seen first.
   stages.optimise(halves.forward, ".forward");
@@ -254,7 +254,7 @@ CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::KeptTrace
   std::shared_ptr<const runtime::DebugAsserts> asserts =
       asserts_for(halves.forward, &halves.backward, options, compilers);
   backward.program = std::make_shared<runtime::BackwardProgram>(
-      std::move(halves.backward), std::move(traced.capture.reaching_tangents), donated_by(backward),
+      std::move(halves.backward), std::move(traced.trace.reaching_tangents), donated_by(backward),
       stages.optimising(compilers.backward, ".backward"), with_tangent_layouts);
   if (!options.lazy_backward) backward.program->compile();
   return {.name = plan_name,
@@ -264,7 +264,7 @@ CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::KeptTrace
           .first_saved_output = first_saved,
           .backward = std::move(backward),
           .epilogue = std::move(frame.epilogue),
-          .differentiates = traced.capture.differentiates,
+          .differentiates = traced.trace.differentiates,
           .asserts = std::move(asserts),
           .verbose = options.verbose};
 }
@@ -289,8 +289,8 @@ Compilation compile_function(const aot::FlatFunction& function,
       Stages::run([&] { return trace_function(function, inputs, options); });
   result.trace_seconds = trace_seconds;
   auto [plan, seconds] = Stages::run([&, &traced = traced] {
-    std::unique_ptr<tracing::KeptTrace> kept = keep_trace(traced, options);
-    Graph& graph = traced.capture.graph;
+    std::unique_ptr<tracing::OpenTrace> open = open_trace(traced, options);
+    Graph& graph = traced.trace.graph;
     // The plan holds the captured tensors, and nobody else, so that it can tell when they are
     // stale.
     graph.forget_captured();
@@ -298,7 +298,7 @@ Compilation compile_function(const aot::FlatFunction& function,
     result.with_offsets = traced.is_merged || names_offsets(graph);
     decompose(traced, compilers, stages);
     return has_tangents(graph)
-               ? plan_training(std::move(traced), std::move(kept), inputs, options, compilers,
+               ? plan_training(std::move(traced), std::move(open), inputs, options, compilers,
                                stages)
                : plan_inference(std::move(traced), inputs, options, compilers, stages);
   });

@@ -17,9 +17,9 @@ namespace {
 
 /// Autocast as it is now. A graph cannot switch it, so a function that leaves it otherwise cannot
 /// be compiled; whatever happens, it is put back.
-class AutocastKeeper {
+class AutocastRestore {
  public:
-  ~AutocastKeeper() { before_.apply(); }
+  ~AutocastRestore() { before_.apply(); }
 
   void check_unchanged() const {
     if (AutocastState::current() == before_) return;
@@ -59,19 +59,19 @@ void check_settings(const BackwardAutocastChoice& choice) {
 TracedFunction trace_once(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
                           const std::optional<AutocastState>& backward_autocast) {
   // What autograd saves while tracing is no business of a checkpoint around the compiled function.
-  const runtime::KeeperScope::Pause unkept;
+  const runtime::PackerScope::Pause unpacked;
   const runtime::RegionWatch::Pause unwatched;
-  const AutocastKeeper autocast;
+  const AutocastRestore autocast;
   TracedFunction traced;
   try {
-    traced.capture = tracing::capture(function, inputs, backward_autocast);
-    traced.frame = frame_of(traced.capture);
+    traced.trace = tracing::trace_with_facts(function, inputs, backward_autocast);
+    traced.frame = frame_of(traced.trace);
     traced.function = function;
     traced.inputs = inputs;
   } catch (const tracing::AliasedWrite&) {
     const MergedArguments merged(function, inputs);
-    traced.capture = tracing::capture(merged.function(), merged.inputs(), backward_autocast);
-    traced.frame = merged.adapted(frame_of(traced.capture));
+    traced.trace = tracing::trace_with_facts(merged.function(), merged.inputs(), backward_autocast);
+    traced.frame = merged.adapted(frame_of(traced.trace));
     traced.is_merged = true;
     traced.function = merged.function();
     traced.inputs = merged.inputs();
@@ -129,8 +129,8 @@ bool is_pure(const Graph& joint, const runtime::Epilogue& epilogue) {
 
 /// Whether the function's gradient can be found by running its operators once more.
 bool can_run_again(const TracedFunction& traced) {
-  if (is_pure(traced.capture.graph, traced.frame.epilogue)) return true;
-  const JointGraph joint(traced.capture.graph);
+  if (is_pure(traced.trace.graph, traced.frame.epilogue)) return true;
+  const JointGraph joint(traced.trace.graph);
   return ForwardCone(joint, partition_default(joint)).why_not(traced.frame.epilogue).empty();
 }
 
@@ -146,33 +146,33 @@ TracedFunction trace_function(const aot::FlatFunction& function,
                            [&] { return trace_once(function, inputs, backward_autocast); });
   };
   TracedFunction traced = trace(fixed);
-  const std::string cast = traced.capture.cast_in_backward;
-  const bool depends = !fixed && !cast.empty();
+  const std::optional<Culprit> cast = traced.trace.cast_in_backward;
+  const bool depends = !fixed && cast;
   if (depends && !options.double_backward) {
     throw Unsupported("compile",
-                      cast +
+                      cast->name +
                           ": autocast casts what this operator of the backward takes, but only if "
                           "the backward runs inside autocast, too. Allow Options::double_backward, "
                           "or choose an autocast with Options::backward_autocast.");
   }
   if (depends) traced = trace(now.off());
-  traced.autocast = {fixed, traced.capture.castable_in_backward, std::nullopt};
+  traced.autocast = {fixed, traced.trace.castable_in_backward, std::nullopt};
   if (!depends) traced.autocast.right_for = now;
   return traced;
 }
 
-std::unique_ptr<tracing::KeptTrace> keep_trace(const TracedFunction& traced,
+std::unique_ptr<tracing::OpenTrace> open_trace(const TracedFunction& traced,
                                                const Options& options) {
-  const tracing::Capture& capture = traced.capture;
-  if (!options.double_backward || !has_tangents(capture.graph)) return nullptr;
-  const bool is_special = !capture.opaque_gradient.empty() || !capture.hidden_write.empty() ||
-                          writes_to_parts(capture.graph) || !can_run_again(traced);
+  const tracing::JointTrace& trace = traced.trace;
+  if (!options.double_backward || !has_tangents(trace.graph)) return nullptr;
+  const bool is_special = trace.opaque_gradient || trace.hidden_write ||
+                          writes_to_parts(trace.graph) || !can_run_again(traced);
   if (!is_special) return nullptr;
-  const runtime::KeeperScope::Pause unkept;
+  const runtime::PackerScope::Pause unpacked;
   const runtime::RegionWatch::Pause unwatched;
-  const AutocastKeeper autocast;
+  const AutocastRestore autocast;
   return trace_explained(options, [&] {
-    return tracing::KeptTrace::make(traced.function, traced.inputs, capture.graph);
+    return tracing::OpenTrace::make(traced.function, traced.inputs, trace.graph);
   });
 }
 

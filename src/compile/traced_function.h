@@ -5,14 +5,14 @@
 
 #include "ahead/options.h"
 #include "plan/call_frame.h"
-#include "trace/capture.h"
-#include "trace/kept_trace.h"
+#include "trace/joint_trace.h"
+#include "trace/open_trace.h"
 
 namespace ahead::compiling {
 
 /// A traced function and what its trace says about calls of it.
 struct TracedFunction {
-  tracing::Capture capture;
+  tracing::JointTrace trace;
   CallFrame frame;
   runtime::BackwardAutocastPlan autocast;
   /// Arguments share memory, and stand in the graph as synthetic bases.
@@ -31,7 +31,7 @@ TracedFunction trace_function(const aot::FlatFunction& function,
 
 /// Traces a function once more for derivatives that the operators in its graph do not tell. Null if
 /// there are none, or if the function does something else this time.
-std::unique_ptr<tracing::KeptTrace> keep_trace(const TracedFunction& traced,
+std::unique_ptr<tracing::OpenTrace> open_trace(const TracedFunction& traced,
                                                const Options& options);
 
 }  // namespace ahead::compiling

@@ -10,11 +10,11 @@
 namespace ahead::compiling {
 namespace {
 
-using tracing::KeptTrace;
+using tracing::OpenTrace;
 
 class Cutter {
  public:
-  Cutter(const KeptTrace& trace, const KeptTrace::Derivative& derivative, const GivenValues& given)
+  Cutter(const OpenTrace& trace, const OpenTrace::Derivative& derivative, const GivenValues& given)
       : trace_(trace), derivative_(derivative), given_(given) {
     needed_.resize(trace.graph().value_capacity());
     copies_.resize(trace.graph().value_capacity(), nullptr);
@@ -107,8 +107,8 @@ class Cutter {
     }
   }
 
-  const KeptTrace& trace_;
-  const KeptTrace::Derivative& derivative_;
+  const OpenTrace& trace_;
+  const OpenTrace::Derivative& derivative_;
   const GivenValues& given_;
   std::vector<bool> needed_;
   std::vector<const Node*> nodes_;
@@ -189,7 +189,7 @@ std::string find_lost(const JointGraph& joint, const std::vector<SavedValue>& sa
   return Losses(joint, saved).find(epilogue, differentiates);
 }
 
-DerivativeGraph cut_derivative(const KeptTrace& trace, const KeptTrace::Derivative& derivative,
+DerivativeGraph cut_derivative(const OpenTrace& trace, const OpenTrace::Derivative& derivative,
                                const GivenValues& given) {
   return Cutter(trace, derivative, given).run();
 }

@@ -6,7 +6,7 @@
 
 #include "ahead/partition.h"
 #include "runtime/call/call_plan.h"
-#include "trace/kept_trace.h"
+#include "trace/open_trace.h"
 
 namespace ahead::compiling {
 
@@ -23,7 +23,7 @@ struct DerivativeGraph {
   std::vector<size_t> gradients;  ///< for each output, which gradient it is
 };
 
-/// Values of a kept trace that are there at run time, with their positions among all that are.
+/// Values of an open trace that exist at run time, each with its position among the given tensors.
 using GivenValues = std::unordered_map<const Value*, size_t>;
 
 /// Something that derivatives need of the forward and that cannot be had: nobody saved it, and
@@ -35,8 +35,8 @@ std::string find_lost(const JointGraph& joint, const std::vector<SavedValue>& sa
 
 /// Cuts what a derivative computes out of its trace. What is not given is computed again; throws
 /// Unsupported if that is not possible.
-DerivativeGraph cut_derivative(const tracing::KeptTrace& trace,
-                               const tracing::KeptTrace::Derivative& derivative,
+DerivativeGraph cut_derivative(const tracing::OpenTrace& trace,
+                               const tracing::OpenTrace::Derivative& derivative,
                                const GivenValues& given);
 
 }  // namespace ahead::compiling

@@ -28,13 +28,13 @@ using Tensors = std::vector<at::Tensor>;
 }
 
 /// Why the operators of the forward do not tell the gradient; empty: they do.
-std::string why_not(const ForwardCone& cone, const tracing::Capture& capture,
+std::string why_not(const ForwardCone& cone, const tracing::JointTrace& trace,
                     const runtime::Epilogue& epilogue) {
-  if (!capture.opaque_gradient.empty())
-    return capture.opaque_gradient +
+  if (trace.opaque_gradient)
+    return trace.opaque_gradient->name +
            ": a custom autograd function or a hook has a gradient of its own";
-  if (!capture.hidden_write.empty())
-    return capture.hidden_write +
+  if (trace.hidden_write)
+    return trace.hidden_write->name +
            ": it writes to a differentiable tensor without autograd's knowledge (under no_grad, "
            "through detach(), or because it has no derivative), or views under no_grad what was "
            "written";
@@ -178,10 +178,10 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
 }  // namespace
 
 std::shared_ptr<runtime::DifferentiableBackward> make_double_backward(
-    const JointGraph& joint, const PartitionedGraphs& graphs, const tracing::Capture& capture,
+    const JointGraph& joint, const PartitionedGraphs& graphs, const tracing::JointTrace& trace,
     const runtime::Epilogue& epilogue, const Options& options, const detail::Compilers& compilers) {
   ForwardCone cone(joint, graphs);
-  std::string impossible = why_not(cone, capture, epilogue);
+  std::string impossible = why_not(cone, trace, epilogue);
   if (!impossible.empty() && !options.fullgraph) throw_impossible(impossible);
   std::vector<int32_t> grad_inputs;
   for (const Graph::Output& output : graphs.backward.outputs()) {

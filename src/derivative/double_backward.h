@@ -6,7 +6,7 @@
 #include "ahead/detail/compiled_core.h"
 #include "ahead/partition.h"
 #include "runtime/call/call_plan.h"
-#include "trace/capture.h"
+#include "trace/joint_trace.h"
 
 namespace ahead::compiling {
 
@@ -17,7 +17,7 @@ namespace ahead::compiling {
 /// the first run. Where that would give another gradient, throws Unsupported; with
 /// Options::fullgraph only once somebody asks for it.
 std::shared_ptr<runtime::DifferentiableBackward> make_double_backward(
-    const JointGraph& joint, const PartitionedGraphs& graphs, const tracing::Capture& capture,
+    const JointGraph& joint, const PartitionedGraphs& graphs, const tracing::JointTrace& trace,
     const runtime::Epilogue& epilogue, const Options& options, const detail::Compilers& compilers);
 
 }  // namespace ahead::compiling

@@ -16,7 +16,7 @@
 #include "ir/sizes/float_node.h"
 #include "ops/facts/node_facts.h"
 #include "passes/stages.h"
-#include "trace/capture.h"
+#include "trace/joint_trace.h"
 #include "trace/tracer.h"
 
 namespace ahead::engine {

@@ -200,7 +200,7 @@ std::vector<at::Tensor> Program::run(Backward& backward, const std::vector<int64
   const Run run{backward, gradients, sizes, report};
   for (size_t i = 0; i < backward.steps().size();) {
     const Part* part = is_traced(i) ? find(i, run) : nullptr;
-    if (part == nullptr && is_traced(i)) part = capture(i, run);
+    if (part == nullptr && is_traced(i)) part = make_part(i, run);
     const size_t end = part == nullptr ? i + 1 : part->end;
     if (part != nullptr && !has_new_hooks(*part, backward) &&
         is_unwritten(*part, gradients, backward)) {
@@ -233,7 +233,7 @@ const Part* Program::find(size_t begin, const Run& run) {
   return nullptr;
 }
 
-const Part* Program::capture(size_t begin, const Run& run) {
+const Part* Program::make_part(size_t begin, const Run& run) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto is_variant = [&](const auto& part) { return part->begin == begin; };
   if (std::count_if(parts_.begin(), parts_.end(), is_variant) >= most_variants) return nullptr;

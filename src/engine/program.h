@@ -98,7 +98,7 @@ class Program {
   };
 
   const Part* find(size_t begin, const Run& run);
-  const Part* capture(size_t begin, const Run& run);
+  const Part* make_part(size_t begin, const Run& run);
   const Part* add(size_t begin, size_t end, const Run& run);
   std::optional<Part> lift(size_t begin, size_t end, const Run& run, std::string& problem);
   void give_up_lifting(const Run& run, const std::string& reason);

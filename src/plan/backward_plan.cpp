@@ -13,7 +13,7 @@ namespace {
 using ops::root_of;
 using runtime::BackwardPlan;
 using runtime::Epilogue;
-using tracing::Capture;
+using tracing::JointTrace;
 
 int32_t position_of(size_t index) {
   return static_cast<int32_t>(index);
@@ -77,17 +77,17 @@ void add_if_partly_reached(BackwardPlan& plan, int32_t input, const std::vector<
   alike->places.push_back(position_of(index));
 }
 
-void find_partly_reached(BackwardPlan& plan, const Capture& capture) {
-  if (capture.tangents_leading_to.empty()) return;
+void find_partly_reached(BackwardPlan& plan, const JointTrace& trace) {
+  if (trace.tangents_leading_to.empty()) return;
   std::vector<int32_t> forward_input;
   int32_t next = 0;
-  for (const Graph::Input& input : capture.graph.inputs())
+  for (const Graph::Input& input : trace.graph.inputs())
     forward_input.push_back(input.slot.kind == Slot::Kind::Tangent ? -1 : next++);
   size_t gradient = 0;
-  for (const Graph::Output& output : capture.graph.outputs()) {
+  for (const Graph::Output& output : trace.graph.outputs()) {
     if (output.slot.kind != Slot::Kind::GradOf) continue;
     const int32_t input = forward_input[static_cast<size_t>(output.slot.index)];
-    add_if_partly_reached(plan, input, capture.tangents_leading_to.at(gradient++));
+    add_if_partly_reached(plan, input, trace.tangents_leading_to.at(gradient++));
   }
 }
 
@@ -114,7 +114,7 @@ void copy_raised_inputs(PartitionedGraphs& halves, const std::vector<Epilogue::W
   }
 }
 
-BackwardPlan plan_backward(PartitionedGraphs& halves, const Capture& capture) {
+BackwardPlan plan_backward(PartitionedGraphs& halves, const JointTrace& trace) {
   BackwardPlan plan;
   plan.saved = plan_saved(halves);
   for (const Graph::Input& input : halves.backward.inputs()) {
@@ -124,9 +124,9 @@ BackwardPlan plan_backward(PartitionedGraphs& halves, const Capture& capture) {
     plan.grad_inputs.push_back(output.slot.index);
     plan.is_reached.push_back(output.value != nullptr);
   }
-  plan.released_with = capture.tangents_sharing;
-  plan.passed_by = capture.tangents_passing_through;
-  find_partly_reached(plan, capture);
+  plan.released_with = trace.tangents_sharing;
+  plan.passed_by = trace.tangents_passing_through;
+  find_partly_reached(plan, trace);
   return plan;
 }
 

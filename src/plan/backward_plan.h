@@ -4,7 +4,7 @@
 
 #include "ahead/partition.h"
 #include "runtime/call/call_plan.h"
-#include "trace/capture.h"
+#include "trace/joint_trace.h"
 
 namespace ahead::compiling {
 
@@ -15,6 +15,6 @@ void copy_raised_inputs(PartitionedGraphs& halves,
 
 /// What the autograd node saves and where it leads: all but the programs it runs. Saved values that
 /// the caller has anyway are removed from the forward graph's outputs.
-runtime::BackwardPlan plan_backward(PartitionedGraphs& halves, const tracing::Capture& capture);
+runtime::BackwardPlan plan_backward(PartitionedGraphs& halves, const tracing::JointTrace& trace);
 
 }  // namespace ahead::compiling

@@ -21,8 +21,8 @@ using runtime::Epilogue;
 using runtime::Prologue;
 using runtime::Source;
 using runtime::ViewStep;
-using tracing::Capture;
 using tracing::InputFacts;
+using tracing::JointTrace;
 using tracing::ResultFacts;
 
 int32_t position(int64_t index) {
@@ -44,7 +44,7 @@ bool lies_within(const TensorMeta& part, const TensorMeta& whole) {
 
 class FrameBuilder {
  public:
-  explicit FrameBuilder(const Capture& capture) : capture_(capture), graph_(capture.graph) {
+  explicit FrameBuilder(const JointTrace& trace) : trace_(trace), graph_(trace.graph) {
     int32_t next = 0;
     for (const Graph::Input& input : graph_.inputs()) {
       forward_input_.push_back(input.slot.kind == Slot::Kind::Tangent ? -1 : next++);
@@ -62,13 +62,13 @@ class FrameBuilder {
     }
     for (size_t i = 0; i < graph_.inputs().size(); ++i) add_reset(i);
     epilogue_.num_reset_views = epilogue_.views.size();
-    for (const ResultFacts& facts : capture_.results) {
+    for (const ResultFacts& facts : trace_.results) {
       epilogue_.results.push_back(
           result(facts, position(static_cast<int64_t>(epilogue_.results.size()))));
       if (facts.is_inference) add_inference_output(facts, epilogue_.results.back().source);
     }
-    if (capture_.grad_mode_after != at::GradMode::is_enabled())
-      epilogue_.grad_mode_after = capture_.grad_mode_after;
+    if (trace_.grad_mode_after != at::GradMode::is_enabled())
+      epilogue_.grad_mode_after = trace_.grad_mode_after;
     return {std::move(prologue_), std::move(epilogue_)};
   }
 
@@ -78,10 +78,10 @@ class FrameBuilder {
     if (input.slot.kind == Slot::Kind::Tangent) return;
     Prologue::Input planned;
     if (input.slot.kind == Slot::Kind::Primal) {
-      planned = {Prologue::Input::Kind::Argument, input.slot.index, capture_.inputs[index].reached};
-    } else if (capture_.inputs[index].grad_of >= 0) {
+      planned = {Prologue::Input::Kind::Argument, input.slot.index, trace_.inputs[index].reached};
+    } else if (trace_.inputs[index].grad_of >= 0) {
       planned = {
-          Prologue::Input::Kind::GradOfInput, forward_input(capture_.inputs[index].grad_of), {}};
+          Prologue::Input::Kind::GradOfInput, forward_input(trace_.inputs[index].grad_of), {}};
     } else {
       planned = {Prologue::Input::Kind::Captured, 0, input.captured};
     }
@@ -89,7 +89,7 @@ class FrameBuilder {
   }
 
   void add_write(size_t index) {
-    const InputFacts& facts = capture_.inputs[index];
+    const InputFacts& facts = trace_.inputs[index];
     const int32_t input = forward_input(position(static_cast<int64_t>(index)));
     if (facts.new_requires_grad) {
       epilogue_.requires_grad_changes.push_back({input, *facts.new_requires_grad});
@@ -105,7 +105,7 @@ class FrameBuilder {
   }
 
   void add_reset(size_t index) {
-    const InputFacts& facts = capture_.inputs[index];
+    const InputFacts& facts = trace_.inputs[index];
     if (!facts.new_memory) return;
     const Epilogue::Result memory = result(facts.new_memory->facts, facts.new_memory->index);
     epilogue_.resets.push_back(
@@ -216,7 +216,7 @@ class FrameBuilder {
   /// same memory.
   bool has_base_of_root(const ResultFacts& facts) const {
     return facts.kind != ResultFacts::Kind::ViewOfResult ||
-           capture_.results[static_cast<size_t>(facts.base)].base_identity == facts.base_identity;
+           trace_.results[static_cast<size_t>(facts.base)].base_identity == facts.base_identity;
   }
 
   static bool is_strided(const ResultFacts& facts) {
@@ -371,7 +371,7 @@ class FrameBuilder {
     throw InternalError("compile", node.op().name() + ": a view takes a second tensor.");
   }
 
-  const Capture& capture_;
+  const JointTrace& trace_;
   const Graph& graph_;
   std::vector<int32_t> forward_input_;
   Prologue prologue_;
@@ -382,8 +382,8 @@ class FrameBuilder {
 
 }  // namespace
 
-CallFrame frame_of(const Capture& capture) {
-  return FrameBuilder(capture).build();
+CallFrame frame_of(const JointTrace& trace) {
+  return FrameBuilder(trace).build();
 }
 
 }  // namespace ahead::compiling

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "runtime/call/call_plan.h"
-#include "trace/capture.h"
+#include "trace/joint_trace.h"
 
 namespace ahead::compiling {
 
@@ -13,6 +13,6 @@ struct CallFrame {
 
 /// Decides, from the facts of a trace that was begun in the grad mode there is now, what surrounds
 /// its graph. Throws Unsupported where a result cannot be made again outside the graph.
-CallFrame frame_of(const tracing::Capture& capture);
+CallFrame frame_of(const tracing::JointTrace& trace);
 
 }  // namespace ahead::compiling

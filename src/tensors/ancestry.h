@@ -20,9 +20,10 @@ class Ancestry {
     std::vector<size_t> descendants;
   };
 
-  /// Adds a tensor by its number, which is larger than those before. `outside`: where its gradient
-  /// goes on outside; `is_computed`: by the operator that made it. Returns those of the tensors
-  /// added before that it was computed from, and that were computed from it, in order.
+  /// Adds a tensor by its number, which is larger than the numbers before. `outside`: the edge by
+  /// which its gradient goes on outside; `is_computed`: that edge leads to the node of the operator
+  /// that made it. Returns the tensors added before that it was computed from, and the tensors
+  /// added before that were computed from it, in order.
   Relatives add(size_t tensor, const torch::autograd::Edge& outside, bool is_computed);
 
  private:

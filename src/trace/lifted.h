@@ -20,11 +20,11 @@ enum class GradLink : uint8_t {
   Boundary,    ///< not a leaf outside: its history is cut at a boundary node
 };
 
-/// A tensor from outside the trace and what stands for it inside.
+/// A tensor from outside the trace and the wrapper that stands for it inside.
 struct Lifted {
   at::Tensor real;
   at::Tensor wrapper;   ///< functional, fake; what user code computes with
-  at::Tensor contents;  ///< fake: what the wrapper held at first
+  at::Tensor contents;  ///< the fake tensor that the wrapper held at first
   /// The memory of the wrapper at first, which set_() may change. Not held, since resize_() must
   /// know whether somebody else has it; but no other memory will be at the same address.
   c10::weak_intrusive_ptr<c10::StorageImpl> memory{c10::intrusive_ptr<c10::StorageImpl>()};
@@ -32,7 +32,7 @@ struct Lifted {
   GradLink link = GradLink::None;
   NodePtr node;              ///< the accumulator or boundary; keeps it alive
   at::Tensor original_grad;  ///< real.grad() when it was lifted
-  /// The history of `real`, while it has that of `wrapper`.
+  /// The own history of `real`, while `real` has the history of `wrapper`.
   std::optional<torch::autograd::Edge> original_history;
   bool is_reached = false;            ///< by the function itself, whether or not it is an argument
   bool storage_is_addressed = false;  ///< by as_strided: the wrapper keeps its place in memory

@@ -56,21 +56,21 @@ void check_unwritten(const Lifted& reshaped) {
 }
 
 /// The copy of a tensor copies its storage as a whole, gaps included.
-void keep_storage(const Lifted& lifted) {
+void restore_storage(const Lifted& lifted) {
   functional::sync(lifted.wrapper);
   const at::Tensor now = functional::from_functional_tensor(lifted.wrapper);
   // A tensor from outside that changes its shape is refused in the end, or described by facts.
   if (has_other_memory(lifted)) return;
   if (functional_wrapper(lifted.wrapper).has_metadata_mutation()) return check_unwritten(lifted);
   if (lies_in_the_same_place(now, lifted.contents)) return;
-  at::Tensor kept;
+  at::Tensor in_place;
   {
     c10::impl::ExcludeDispatchKeyGuard below(
         c10::autograd_dispatch_keyset_with_ADInplaceOrView |
         c10::DispatchKeySet{c10::DispatchKey::DeferredInit, c10::DispatchKey::Functionalize});
-    kept = at::copy(lifted.contents, now);
+    in_place = at::copy(lifted.contents, now);
   }
-  functional::replace_(lifted.wrapper, kept);
+  functional::replace_(lifted.wrapper, in_place);
   functional::commit_update(lifted.wrapper);
   functional::sync(lifted.wrapper);
 }
@@ -176,12 +176,12 @@ void Outside::address_storage(const at::Tensor& traced) {
   Lifted* lifted = lifted_of(traced);
   if (lifted == nullptr) return;
   lifted->storage_is_addressed = any_storage_is_addressed_ = true;
-  keep_storage(*lifted);
+  restore_storage(*lifted);
 }
 
-void Outside::keep_addressed_storages() {
+void Outside::restore_addressed_storages() {
   for (size_t i = 0; i < lifted_.size(); ++i) {
-    if (lifted_[i].storage_is_addressed) keep_storage(lifted_[i]);
+    if (lifted_[i].storage_is_addressed) restore_storage(lifted_[i]);
   }
 }
 

@@ -13,8 +13,8 @@
 
 namespace ahead::tracing {
 
-/// The tensors from outside that a trace has met, and what it owes them: each has one wrapper
-/// inside that stands for it, keeps its place in memory, and is as it was once the trace is over.
+/// The tensors from outside that a trace has met. One wrapper stands for each inside the trace and
+/// lies in memory as the real tensor does; once the trace is over, real tensors are as they were.
 class Outside {
  public:
   /// What is lifted becomes an input of the graph that this tracer writes.
@@ -58,11 +58,11 @@ class Outside {
   }
 
   /// An operator is about to reach elements of this traced tensor by where they lie in memory. If
-  /// that memory is outside, the trace keeps its layout from now on.
+  /// that memory is outside, the wrapper is laid out like the real tensor from now on.
   void address_storage(const at::Tensor& traced);
   /// Puts tensors whose storage is addressed back in their place, after an operator wrote to them.
-  void keep_storages() {
-    if (any_storage_is_addressed_) keep_addressed_storages();
+  void restore_storages() {
+    if (any_storage_is_addressed_) restore_addressed_storages();
   }
   /// Throws if as_strided was used to make a view that reaches beyond the tensor from outside.
   void check_stays_inside(const at::Tensor& written) const;
@@ -83,7 +83,7 @@ class Outside {
   const at::Tensor& add(const at::Tensor& real, Slot slot);
   void lift_grad(size_t position);
   void tie_to_relatives(size_t position);
-  void keep_addressed_storages();
+  void restore_addressed_storages();
   Lifted* lifted_of(const at::Tensor& traced);
   Slot next_captured() { return {Slot::Kind::Captured, num_captured_++}; }
 

@@ -4,7 +4,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "trace/capture.h"
+#include "trace/joint_trace.h"
 #include "trace/outside.h"
 
 namespace ahead::tracing {

@@ -128,11 +128,12 @@ Graph Session::run(const aot::FlatFunction& function, const std::vector<at::Tens
   return run(function, inputs, &Session::add_results);
 }
 
-Capture Session::capture(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs) {
-  is_capture_ = true;
-  capture_.graph = run(function, inputs, &Session::add_sorted_results);
+JointTrace Session::trace_with_facts(const aot::FlatFunction& function,
+                                     const std::vector<at::Tensor>& inputs) {
+  with_facts_ = true;
+  trace_.graph = run(function, inputs, &Session::add_sorted_results);
   number_inputs(inputs);
-  return std::move(capture_);
+  return std::move(trace_);
 }
 
 Graph Session::run(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
@@ -149,12 +150,13 @@ Graph Session::run(const aot::FlatFunction& function, const std::vector<at::Tens
     tracer_.generators().finish();
     add_accumulated_grads();
     note_grads();
-    if (const Operator* op = tracer_.hidden_writes().found()) capture_.hidden_write = op->name();
-    capture_.differentiates = writer_.differentiates();
+    if (const Operator* op = tracer_.hidden_writes().found())
+      trace_.hidden_write = Culprit{op->name()};
+    trace_.differentiates = writer_.differentiates();
   }
   differentiable_.clear();
   restore_grads();
-  drop_unused_captures();
+  drop_unused_inputs();
   return tracer_.close();
 }
 
@@ -170,7 +172,7 @@ void Session::run_forward(const aot::FlatFunction& function, const std::vector<a
 }
 
 edge_list Session::begin(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs) {
-  is_capture_ = true;
+  with_facts_ = true;
   edge_list roots;
   tracer_.generators().start();
   {
@@ -247,14 +249,14 @@ void Session::add_results(const std::vector<at::Tensor>& results) {
 }
 
 void Session::add_sorted_results(const std::vector<at::Tensor>& results) {
-  capture_.grad_mode_after = at::GradMode::is_enabled();
+  trace_.grad_mode_after = at::GradMode::is_enabled();
   const ResultSorter sorter(outside_, results);
   describe_inputs();
-  capture_.results = sorter.facts();
-  result_inputs_.resize(capture_.results.size());
+  trace_.results = sorter.facts();
+  result_inputs_.resize(trace_.results.size());
   using Kind = ResultFacts::Kind;
-  for (size_t i = 0; i < capture_.results.size(); ++i) {
-    ResultFacts& facts = capture_.results[i];
+  for (size_t i = 0; i < trace_.results.size(); ++i) {
+    ResultFacts& facts = trace_.results[i];
     if (facts.kind != Kind::Input && facts.requires_grad && facts.is_leaf && i < results.size()) {
       returned_leaves_.insert(sorter.traced(i).unsafeGetTensorImpl());
     }
@@ -283,7 +285,7 @@ void Session::add_sorted_results(const std::vector<at::Tensor>& results) {
 /// The graph has all its inputs now: what was known by value gets its position.
 void Session::number_inputs(const std::vector<at::Tensor>& inputs) {
   std::unordered_map<const c10::TensorImpl*, int32_t> first_of;
-  const std::vector<Graph::Input>& graph_inputs = capture_.graph.inputs();
+  const std::vector<Graph::Input>& graph_inputs = trace_.graph.inputs();
   for (size_t i = 0; i < graph_inputs.size(); ++i) {
     InputFacts facts = input_facts_[graph_inputs[i].value];
     if (graph_inputs[i].slot.kind == Slot::Kind::Primal) {
@@ -294,17 +296,17 @@ void Session::number_inputs(const std::vector<at::Tensor>& inputs) {
     }
     const auto owner = grad_inputs_.find(graph_inputs[i].value);
     if (owner != grad_inputs_.end()) facts.grad_of = static_cast<int32_t>(owner->second->index());
-    capture_.inputs.push_back(facts);
+    trace_.inputs.push_back(facts);
   }
-  for (size_t i = 0; i < capture_.results.size(); ++i) {
+  for (size_t i = 0; i < trace_.results.size(); ++i) {
     if (result_inputs_[i] == nullptr) continue;
-    capture_.results[i].base = static_cast<int32_t>(result_inputs_[i]->index());
+    trace_.results[i].base = static_cast<int32_t>(result_inputs_[i]->index());
   }
-  for (InputFacts& facts : capture_.inputs) {
+  for (InputFacts& facts : trace_.inputs) {
     if (facts.new_memory)
-      facts.new_memory->facts = capture_.results[static_cast<size_t>(facts.new_memory->index)];
+      facts.new_memory->facts = trace_.results[static_cast<size_t>(facts.new_memory->index)];
   }
-  capture_.results.resize(capture_.results.size() - reset_inputs_.size());
+  trace_.results.resize(trace_.results.size() - reset_inputs_.size());
 }
 
 void Session::add_gradients() {
@@ -323,10 +325,10 @@ void Session::add_gradients() {
   differentiable_.clear();
   cut_boundaries();
   lift_unseen_leaves(roots);
-  if (is_capture_ && roots.size() > 1) {
-    capture_.reaching_tangents = reaching_roots(roots, writer_.first_sequence());
+  if (with_facts_ && roots.size() > 1) {
+    trace_.reaching_tangents = reaching_roots(roots, writer_.first_sequence());
     if (const auto* node = find_many_part_gradient(roots))
-      capture_.many_part_gradient = node->name();
+      trace_.many_part_gradient = Culprit{node->name()};
   }
   std::vector<int32_t> positions;
   for (const Lifted& lifted : outside_.lifted()) {
@@ -334,10 +336,10 @@ void Session::add_gradients() {
     targets.emplace_back(lifted.node, 0);
     positions.push_back(static_cast<int32_t>(lifted.value->index()));
   }
-  if (is_capture_ && roots.size() > 1) {
-    capture_.tangents_leading_to = roots_leading_to(targets, roots);
-    capture_.tangents_sharing = roots_sharing_nodes(roots, targets);
-    capture_.tangents_passing_through = roots_passing_through(roots);
+  if (with_facts_ && roots.size() > 1) {
+    trace_.tangents_leading_to = roots_leading_to(targets, roots);
+    trace_.tangents_sharing = roots_sharing_nodes(roots, targets);
+    trace_.tangents_passing_through = roots_passing_through(roots);
   }
   std::vector<at::Tensor> gradients(targets.size());
   if (!roots.empty() && !targets.empty()) {
@@ -345,7 +347,7 @@ void Session::add_gradients() {
     if (backward_autocast_) autocast.emplace(*backward_autocast_);
     gradients = run_engine(roots, tangents, targets);
   }
-  check_tangents_kept(tangents);
+  check_tangents_unwritten(tangents);
   note_casts();
   const bool has_any = std::any_of(gradients.begin(), gradients.end(),
                                    [](const at::Tensor& gradient) { return gradient.defined(); });
@@ -358,12 +360,13 @@ void Session::add_gradients() {
 }
 
 void Session::note_casts() {
-  if (const Operator* op = tracer_.casts().cast()) capture_.cast_in_backward = op->name();
-  if (const Operator* op = tracer_.casts().castable()) capture_.castable_in_backward = op->name();
+  if (const Operator* op = tracer_.casts().cast()) trace_.cast_in_backward = Culprit{op->name()};
+  if (const Operator* op = tracer_.casts().castable())
+    trace_.castable_in_backward = Culprit{op->name()};
 }
 
-/// The caller may hold the tensor that a tangent is.
-void Session::check_tangents_kept(const std::vector<at::Tensor>& tangents) {
+/// The caller may hold the tensor that it passes as a tangent.
+void Session::check_tangents_unwritten(const std::vector<at::Tensor>& tangents) {
   for (const at::Tensor& tangent : tangents) {
     if (!functional_wrapper(tangent).has_data_mutation()) continue;
     throw Unsupported("trace", TensorMeta::of(tangent).str() +
@@ -374,7 +377,7 @@ void Session::check_tangents_kept(const std::vector<at::Tensor>& tangents) {
 
 /// Results that only depend on leaves made inside have a history that nobody can use but see.
 void Session::check_no_inner_history(const edge_list& roots) const {
-  if (!is_capture_ || roots.empty()) return;
+  if (!with_facts_ || roots.empty()) return;
   throw Unsupported(
       "trace",
       "requires_grad_: a result depends on no differentiable tensor but on leaves that "
@@ -418,7 +421,7 @@ void Session::lift_unseen_leaves(const edge_list& roots) {
     check_accumulator(node);
     check_runs(node);
     check_eager_formula(node);
-    if (is_opaque(node)) capture_.opaque_gradient = node.name();
+    if (is_opaque(node)) trace_.opaque_gradient = Culprit{node.name()};
     if (!node.next_edges().empty() && node.sequence_nr() < writer_.first_sequence()) {
       throw Unsupported("trace", node.name() +
                                      ": a custom autograd function takes a captured tensor that is "
@@ -502,8 +505,8 @@ void Session::restore_grads() {
   }
 }
 
-/// Captures that only served to be looked at, such as a `.grad` nobody read.
-void Session::drop_unused_captures() {
+/// Drops captured tensors that the function only looked at, such as a `.grad` nobody read.
+void Session::drop_unused_inputs() {
   Graph& graph = writer_.graph();
   std::unordered_set<int32_t> named;
   for (const Graph::Output& output : graph.outputs()) {

@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "trace/capture.h"
+#include "trace/joint_trace.h"
 #include "trace/result_sorter.h"
 #include "trace/tracer.h"
 
@@ -29,11 +29,12 @@ class Session {
   /// The graph as trace and trace_joint give it: every result is an output.
   Graph run(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs);
   /// Runs the function and leaves the trace open, for its gradient to be taken later. Returns the
-  /// histories of the results that have a tangent, in the order of `capture`.
+  /// histories of the results that have a tangent, in the order of `trace_with_facts`.
   torch::autograd::edge_list begin(const aot::FlatFunction& function,
                                    const std::vector<at::Tensor>& inputs);
   /// The graph and the facts that a compiled function needs.
-  Capture capture(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs);
+  JointTrace trace_with_facts(const aot::FlatFunction& function,
+                              const std::vector<at::Tensor>& inputs);
 
  private:
   /// What becomes of the function's results.
@@ -62,7 +63,7 @@ class Session {
   void check_no_aliased_writes() const;
   void add_results(const std::vector<at::Tensor>& results);
   void add_gradients();
-  static void check_tangents_kept(const std::vector<at::Tensor>& tangents);
+  static void check_tangents_unwritten(const std::vector<at::Tensor>& tangents);
   void note_casts();
   void check_no_inner_history(const torch::autograd::edge_list& roots) const;
   void cut_boundaries();
@@ -73,7 +74,7 @@ class Session {
   void check_not_mutated_in_backward() const;
   void note_grads();
   void restore_grads();
-  void drop_unused_captures();
+  void drop_unused_inputs();
   void add_output(const at::Tensor& tensor, Slot slot);
   void add_output(const at::Tensor& tensor, Slot slot, bool has_tangent);
 
@@ -82,15 +83,15 @@ class Session {
   Outside& outside_;
   bool joint_;
   const std::optional<AutocastState> backward_autocast_;
-  bool is_capture_ = false;
+  bool with_facts_ = false;
   bool stays_open_ = false;
   /// The forward outputs that have a gradient, with their positions among the graph's outputs.
   std::vector<std::pair<at::Tensor, int32_t>> differentiable_;
   std::vector<uint64_t> mutation_counts_;
-  /// What leaves had before set_() or resize_().
+  /// The accumulators of leaves before set_() or resize_().
   std::vector<NodePtr> old_accumulators_;
-  /// What capture finds out. Inputs are known by their values, since their positions may change.
-  Capture capture_;
+  /// The trace with its facts. Inputs are known by their values, since their positions may change.
+  JointTrace trace_;
   std::unordered_map<const Value*, InputFacts> input_facts_;
   std::unordered_map<const Value*, const Value*> grad_inputs_;
   std::vector<const Value*> result_inputs_;

@@ -69,7 +69,7 @@ void Session::add_mutated_inputs() {
     check_not_aliased(i);
     const Slot slot{Slot::Kind::MutatedInput, static_cast<int32_t>(lifted.value->index())};
     const bool has_tangent =
-        is_capture_ ? is_history_changed(lifted) : lifted.wrapper.requires_grad();
+        with_facts_ ? is_history_changed(lifted) : lifted.wrapper.requires_grad();
     add_output(lifted.wrapper, slot, has_tangent);
   }
 }
@@ -77,10 +77,10 @@ void Session::add_mutated_inputs() {
 /// A graph can only tell of new contents; a compiled function can give a tensor new sizes and
 /// strides too, and the memory of another tensor.
 void Session::check_geometry(const Lifted& lifted) {
-  if (has_other_memory(lifted) && is_capture_ && can_be_set(lifted)) return;
+  if (has_other_memory(lifted) && with_facts_ && can_be_set(lifted)) return;
   const bool is_reshaped = tracing::is_reshaped(lifted);
   const bool fits = !is_reshaped || fits_storage(lifted.wrapper, lifted.real);
-  if (!has_other_memory(lifted) && fits && (is_capture_ || !is_reshaped)) return;
+  if (!has_other_memory(lifted) && fits && (with_facts_ || !is_reshaped)) return;
   throw Unsupported("trace",
                     lifted.value->meta.str() +
                         ": the function changes the shape or the storage of a tensor from outside "

@@ -5,7 +5,7 @@
 
 #include "ahead/errors.h"
 #include "tensors/below_tracing.h"
-#include "trace/capture.h"
+#include "trace/joint_trace.h"
 #include "trace/session.h"
 
 namespace ahead {
@@ -93,13 +93,14 @@ Graph trace_flat(const aot::FlatFunction& function, const std::vector<at::Tensor
 
 namespace tracing {
 
-Capture capture(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
-                const std::optional<AutocastState>& backward_autocast) {
+JointTrace trace_with_facts(const aot::FlatFunction& function,
+                            const std::vector<at::Tensor>& inputs,
+                            const std::optional<AutocastState>& backward_autocast) {
   // Even where grad mode is off: the function may switch it on.
   constexpr bool joint = true;
   std::vector<const Value*> escaped;
-  Capture result = counted_trace<Capture>({}, joint, &Session::capture, function, inputs, escaped,
-                                          nullptr, backward_autocast);
+  JointTrace result = counted_trace<JointTrace>({}, joint, &Session::trace_with_facts, function,
+                                                inputs, escaped, nullptr, backward_autocast);
   if (!escaped.empty()) throw_escaped(escaped);
   return result;
 }

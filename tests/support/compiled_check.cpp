@@ -79,7 +79,7 @@ void expect_compiled_like_eager(const aot::FlatFunction& function,
                                 CompiledCheck check) {
   for (const Partitioner partitioner : {Partitioner::Default, Partitioner::MinCut}) {
     for (const bool keep : {true, false}) {
-      if (!keep && check.only_kept_mutations) continue;
+      if (!keep && check.only_graph_writes) continue;
       SCOPED_TRACE(std::string(partitioner == Partitioner::Default ? "default" : "min-cut") +
                    (keep ? ", writes in the graph" : ", writes outside"));
       check.options.partitioner = partitioner;

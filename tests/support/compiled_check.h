@@ -21,7 +21,7 @@ struct CompiledCheck {
   /// Compare the gradients of every output, and of every input that has got a history, on its own.
   bool backward = true;
   /// Only with writes to inputs kept in the graph.
-  bool only_kept_mutations = false;
+  bool only_graph_writes = false;
 };
 
 /// Calls a function eagerly and compiled, each on its own inputs, several times in a row, with each

@@ -147,7 +147,7 @@ void Recorder::find_stored(const std::vector<at::Tensor>& results, size_t handle
   for (size_t i = 0; i < owners_of_inputs_.size(); ++i) {
     const at::Tensor input = observe::lock(variables_[i].tensor);
     // Besides what was locked just now.
-    tape_->keeps_arguments |=
+    tape_->stores_arguments |=
         input.defined() && count.unknown_owners(variables_[i].tensor) > owners_of_inputs_[i] + 1 &&
         !is_shared_with_result(input, results);
   }

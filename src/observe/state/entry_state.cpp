@@ -135,7 +135,7 @@ void EntryState::exchange(const at::Tensor& tensor) {
     at::Tensor grad = lock(grad_);
     if (!grad.defined() && !is_exchanged_) grad = shell_of_grad_;
     grad_ = weak_tensor(meta->grad_);
-    kept_grad_ = std::exchange(meta->grad_, std::move(grad));
+    grad_at_end_ = std::exchange(meta->grad_, std::move(grad));
     if (auto* view = view_meta(tensor); view != nullptr && is_view_) {
       const uint32_t now = view->get_attr_version();
       // So that nobody makes its history anew.
@@ -157,7 +157,7 @@ void EntryState::exchange_layout(const at::Tensor& tensor) {
     c10::Storage other =
         before ? c10::Storage(std::move(before)) : storage_without_memory(nbytes_, tensor.device());
     storage_ = memory.getWeakStorageImpl();
-    kept_storage_ = memory;
+    storage_at_end_ = memory;
     tensor_impl.set_storage_keep_dtype(std::move(other));
   }
   if (lies_as_it_did(tensor)) return;

@@ -47,10 +47,10 @@ class EntryState {
   size_t nbytes_ = 0;
   std::vector<int64_t> sizes_, strides_;
   int64_t offset_ = 0;
-  // What it is after the call, while it is what it was before.
+  // What the tensor has after the call, while it is as it was before the call.
   bool is_exchanged_ = false;
-  at::Tensor kept_grad_;
-  c10::Storage kept_storage_;
+  at::Tensor grad_at_end_;
+  c10::Storage storage_at_end_;
 
   void exchange_layout(const at::Tensor& tensor);
 };

@@ -33,7 +33,7 @@ class OwnerCount {
   void add_owner(const at::Tensor& tensor);
   /// How many owners a tensor has that are not known.
   size_t unknown_owners(const WeakTensor& tensor) const;
-  /// Those that have more owners than are known.
+  /// The tensors among `made` that have more owners than are known.
   std::vector<StoredTensor> find_stored(const std::vector<MadeTensor>& made);
   /// Lets what nodes saved be another tensor with the same memory, version and history, so that
   /// they are no owners of this one.

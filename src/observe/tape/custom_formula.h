@@ -21,7 +21,7 @@ struct CustomFormula {
   std::vector<c10::IValue> saved;
 };
 
-/// Whether a node is that of a custom autograd function.
+/// Whether a node belongs to a custom autograd function.
 bool is_custom(const torch::autograd::Node& node);
 
 /// While it exists, LibTorch tells what the node of a custom function holds also where results were

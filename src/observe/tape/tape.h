@@ -193,7 +193,7 @@ struct Tape {
   /// What calls before stored, where this one stored nothing.
   std::vector<WeakTensor> stored_earlier = {};
   /// An argument has more owners than before: the code, or another thread.
-  bool keeps_arguments = false;
+  bool stores_arguments = false;
   /// Why it cannot be run again; empty: it can.
   std::string refusal = {};
 };

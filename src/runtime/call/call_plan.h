@@ -14,6 +14,7 @@
 #include "ahead/executable.h"
 #include "ahead/program.h"
 #include "base/autocast.h"
+#include "base/culprit.h"
 #include "runtime/call/debug_asserts.h"
 #include "runtime/node/backward_program.h"
 
@@ -74,8 +75,8 @@ class DifferentiableBackward {
 struct BackwardAutocastPlan {
   /// Always this one; none: the one there is.
   std::optional<AutocastState> fixed;
-  /// An operator for which autocast could cast, were it on; empty: none.
-  std::string castable;
+  /// An operator for which autocast would cast, were it on.
+  std::optional<Culprit> castable;
   /// The compiled backward is right without autocast, and under this one.
   std::optional<AutocastState> right_for;
 };
@@ -91,9 +92,9 @@ struct Prologue {
   /// A synthetic base: arguments that share memory are replaced by one tensor that has all of it.
   struct Base {
     std::vector<int32_t> arguments;
-    /// For each of them the first that has the same version counter.
+    /// For each argument, the first argument that has the same version counter.
     std::vector<int32_t> counters;
-    /// Whether autograd knows each of them as a view of the base, or as the base.
+    /// For each argument, whether autograd knows it as a view of the base, or as the base.
     std::vector<bool> tracked;
   };
 
@@ -146,7 +147,7 @@ struct Epilogue {
     int32_t repeats = -1;                       ///< Repeated: an earlier result
     bool requires_grad = false;
     bool is_leaf = false;
-    /// For a view: the graph output whose history it has; -1: that of a view.
+    /// For a view: the graph output whose history it has; -1: the history of a view.
     int32_t history = -1;
   };
   /// A tensor that the function made and then wrote to.
@@ -155,7 +156,7 @@ struct Epilogue {
     uint32_t version;
   };
 
-  /// Arguments with a base that have history of their own once it has been written to.
+  /// Arguments with a synthetic base that have a history of their own once the base was written to.
   std::vector<int32_t> rebased_arguments;
   std::vector<Reshape> reshapes;
   std::vector<VersionBump> version_bumps;
@@ -166,7 +167,7 @@ struct Epilogue {
   std::vector<Write> writes;
   std::vector<Reset> resets;
   std::vector<NewGrad> new_grads;
-  /// Those that resets need come first.
+  /// The views that resets need come first.
   std::vector<ViewStep> views;
   size_t num_reset_views = 0;
   std::vector<Result> results;
@@ -202,11 +203,11 @@ struct BackwardPlan {
   std::vector<int32_t> differentiable;
   /// Graph inputs with a gradient, in the order of the backward's results.
   std::vector<int32_t> grad_inputs;
-  /// Whether anything flows to each of them: in eager there is no edge to the others.
+  /// For each of `grad_inputs`, whether a gradient flows to it: eager has no edge to the others.
   std::vector<bool> is_reached;
   std::vector<PartlyReached> partly_reached;
-  /// For each differentiable output, those whose history a backward of it releases as well, itself
-  /// among them. Empty: any backward releases all.
+  /// For each differentiable output, the differentiable outputs whose saved tensors its backward
+  /// releases, itself among them. Empty: any backward releases all.
   std::vector<std::vector<bool>> released_with;
   /// For each differentiable output, those whose gradients pass through it in eager: they were
   /// computed from it. Empty: there are none.
@@ -234,7 +235,7 @@ struct CallPlan {
   bool differentiates = false;
   /// Null: nothing is checked.
   std::shared_ptr<const DebugAsserts> asserts;
-  /// What the graphs are given is printed.
+  /// The tensors that the graphs get are printed.
   bool verbose = false;
 };
 

@@ -32,7 +32,7 @@ class ForkNode final : public torch::autograd::Node {
   const std::string name_;
 };
 
-/// Stands between some inputs of a call and those of its results that lead to them, so that
+/// Stands between some inputs of a call and the results that lead to them, so that
 /// LibTorch comes to these inputs when it does in eager. The gradients are computed by the node of
 /// the call, which is its owner. Compiled autograd leaves it to itself.
 class BranchNode final : public torch::autograd::Node {
@@ -57,9 +57,9 @@ class BranchNode final : public torch::autograd::Node {
   void give(int64_t backward, torch::autograd::variable_list& all);
   /// What it was given in this backward; none: nothing.
   std::optional<torch::autograd::variable_list> take(int64_t backward);
-  /// Notes that it ran without being given anything.
+  /// Notes that it ran in this backward without being given gradients.
   void note_run(int64_t backward) { last_run_ = backward; }
-  /// Whether that was so in this backward.
+  /// Whether it ran in this backward without being given gradients.
   bool has_run_in(int64_t backward) const { return last_run_ == backward; }
 
  private:

@@ -65,16 +65,16 @@ void CompiledNode::save(const std::vector<at::Tensor>& inputs, std::vector<at::T
     } else if (saved.kind == Saved::Kind::Output) {
       variables_.emplace_back(outputs[index], is_own(outputs[index]));
     } else {
-      Intermediate& kept = intermediates_.emplace_back();
-      kept.tensor = std::move(outputs[index]);
-      if (plan_->asserts != nullptr) kept.hash = contents_hash(kept.tensor);
-      if (saved.shares_with < 0 || kept.tensor.is_inference()) continue;
+      Intermediate& intermediate = intermediates_.emplace_back();
+      intermediate.tensor = std::move(outputs[index]);
+      if (plan_->asserts != nullptr) intermediate.hash = contents_hash(intermediate.tensor);
+      if (saved.shares_with < 0 || intermediate.tensor.is_inference()) continue;
       const at::Tensor& shared = outputs[static_cast<size_t>(saved.shares_with)];
-      if (!shared.is_alias_of(kept.tensor)) continue;
+      if (!shared.is_alias_of(intermediate.tensor)) continue;
       const auto& counter = shared.unsafeGetTensorImpl()->version_counter();
-      kept.tensor.unsafeGetTensorImpl()->set_version_counter(counter);
-      kept.is_shared = true;
-      kept.version = counter.current_version();
+      intermediate.tensor.unsafeGetTensorImpl()->set_version_counter(counter);
+      intermediate.is_shared = true;
+      intermediate.version = counter.current_version();
     }
   }
   if (plan_->backward.derivatives != nullptr) save_for_double_backward(inputs);
@@ -151,7 +151,7 @@ variable_list CompiledNode::with_error(variable_list&& results) const {
 /// Whether the backward graph casts as eager would here.
 bool CompiledNode::fits_autocast() const {
   const BackwardAutocastPlan& autocast = plan_->backward.autocast;
-  if (autocast.fixed || autocast.castable.empty() || !is_autocast_enabled()) return true;
+  if (autocast.fixed || !autocast.castable || !is_autocast_enabled()) return true;
   return autocast.right_for && *autocast.right_for == AutocastState::current();
 }
 
@@ -168,7 +168,7 @@ variable_list CompiledNode::apply_under_autocast(variable_list&& gradients,
 
 void CompiledNode::throw_other_autocast(const std::string& why) const {
   throw Unsupported("backward",
-                    plan_->backward.autocast.castable +
+                    plan_->backward.autocast.castable->name +
                         ": the backward of a compiled function is run under another autocast than "
                         "it was compiled for, which would cast for this operator. Call it outside "
                         "of autocast, allow Options::double_backward, or choose an autocast with "
@@ -225,14 +225,14 @@ std::vector<at::Tensor> CompiledNode::unpack(const std::vector<bool>& needs) {
   return args;
 }
 
-void CompiledNode::check_version(const Intermediate& kept) const {
+void CompiledNode::check_version(const Intermediate& intermediate) const {
   TORCH_CHECK(
-      !kept.is_shared || kept.tensor._version() == kept.version,
+      !intermediate.is_shared || intermediate.tensor._version() == intermediate.version,
       "one of the variables needed for gradient computation has been modified by an inplace "
       "operation: ",
-      TensorMeta::of(kept.tensor).str(), ", of which an output of the compiled function ",
-      plan_->name, " is a view, is at version ", kept.tensor._version(), "; expected version ",
-      kept.version, " instead.");
+      TensorMeta::of(intermediate.tensor).str(), ", of which an output of the compiled function ",
+      plan_->name, " is a view, is at version ", intermediate.tensor._version(),
+      "; expected version ", intermediate.version, " instead.");
 }
 
 at::Tensor CompiledNode::unpack_saved(size_t index) {
@@ -242,10 +242,10 @@ at::Tensor CompiledNode::unpack_saved(size_t index) {
     if (!branches_.empty()) set_history(saved, unpacked);
     return unpacked;
   }
-  Intermediate& kept = intermediates_[static_cast<size_t>(saved.place)];
-  check_version(kept);
-  if (plan_->asserts != nullptr) check_unchanged(kept);
-  return may_donate_ ? std::move(kept.tensor) : kept.tensor;
+  Intermediate& intermediate = intermediates_[static_cast<size_t>(saved.place)];
+  check_version(intermediate);
+  if (plan_->asserts != nullptr) check_unchanged(intermediate);
+  return may_donate_ ? std::move(intermediate.tensor) : intermediate.tensor;
 }
 
 /// Where there is no graph for the layout in which they come.
@@ -253,9 +253,9 @@ void CompiledNode::lay_out_all(variable_list& gradients, const std::vector<Tenso
   for (size_t i = 0; i < expected.size(); ++i) lay_out(gradients[i], expected[i]);
 }
 
-void CompiledNode::check_unchanged(const Intermediate& kept) const {
-  if (contents_hash(kept.tensor) == kept.hash) return;
-  throw UserError("backward", TensorMeta::of(kept.tensor).str() + ": this tensor, which " +
+void CompiledNode::check_unchanged(const Intermediate& intermediate) const {
+  if (contents_hash(intermediate.tensor) == intermediate.hash) return;
+  throw UserError("backward", TensorMeta::of(intermediate.tensor).str() + ": this tensor, which " +
                                   plan_->name +
                                   " saved for its backward, has other contents now. A backend "
                                   "must not keep what it returns, nor write to what it is given "

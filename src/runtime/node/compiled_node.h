@@ -85,7 +85,7 @@ class CompiledNode final : public torch::autograd::Node {
   torch::autograd::variable_list differentiate(torch::autograd::variable_list&& gradients,
                                                const BackwardProgram::Mask& wanted);
   std::vector<at::Tensor> unpack(const std::vector<bool>& needs);
-  void check_version(const Intermediate& kept) const;
+  void check_version(const Intermediate& intermediate) const;
   at::Tensor unpack_saved(size_t index);
   void save_for_double_backward(const std::vector<at::Tensor>& inputs);
   bool is_written(int32_t input) const;
@@ -99,7 +99,7 @@ class CompiledNode final : public torch::autograd::Node {
   torch::autograd::variable_list with_error(torch::autograd::variable_list&& results) const;
   static void lay_out_all(torch::autograd::variable_list& gradients,
                           const std::vector<TensorMeta>& expected);
-  void check_unchanged(const Intermediate& kept) const;
+  void check_unchanged(const Intermediate& intermediate) const;
   BackwardProgram::Mask wanted_gradients() const;
   bool is_passed(size_t place, const torch::autograd::variable_list& gradients) const;
   void check_hooks(const torch::autograd::variable_list& gradients);

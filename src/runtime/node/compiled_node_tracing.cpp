@@ -16,11 +16,11 @@ using torch::dynamo::autograd::SwapSavedVariables;
 struct CompiledNode::Swapped {
   Swapped(CompiledNode& node, SwapSavedVariables& saved) : node(node), saved(saved) {
     saved.before(node.variables_);
-    for (Intermediate& kept : node.intermediates_) saved.before(kept.tensor);
+    for (Intermediate& intermediate : node.intermediates_) saved.before(intermediate.tensor);
   }
   ~Swapped() {
     saved.after(node.variables_);
-    for (Intermediate& kept : node.intermediates_) saved.after(kept.tensor);
+    for (Intermediate& intermediate : node.intermediates_) saved.after(intermediate.tensor);
   }
   CompiledNode& node;
   SwapSavedVariables& saved;
@@ -30,9 +30,9 @@ void CompiledNode::compiled_args(CompiledNodeArgs& args) const {
   TORCH_CHECK(open_.is_any(), torch::autograd::ERR_BACKWARD_TWICE);
   args.collect(plan_->backward.program->id());
   args.collect(variables_, /*is_output=*/true);
-  for (const Intermediate& kept : intermediates_) {
-    check_version(kept);
-    args.collect(kept.tensor);
+  for (const Intermediate& intermediate : intermediates_) {
+    check_version(intermediate);
+    args.collect(intermediate.tensor);
   }
 }
 

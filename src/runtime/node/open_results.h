@@ -12,7 +12,7 @@ namespace ahead::runtime {
 /// releases what eager's nodes saved on its way; results that do not share one of these stay open.
 class OpenResults {
  public:
-  /// Of these results; none named: of all.
+  /// Keeps track of these results; none named: of all.
   explicit OpenResults(std::vector<bool> results = {}) : results_(std::move(results)) {}
 
   /// A backward comes with gradients of some results. Throws LibTorch's error if one of them is not
@@ -20,7 +20,7 @@ class OpenResults {
   void enter(const CallPlan& plan, const torch::autograd::variable_list& gradients);
   /// Whether nothing would be open if what the last backward went through were released.
   bool is_last(const CallPlan& plan) const;
-  /// Releases that.
+  /// Releases what the last backward went through.
   void release(const CallPlan& plan);
   bool is_any() const { return !is_closed_; }
 

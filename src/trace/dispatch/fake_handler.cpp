@@ -62,7 +62,7 @@ void FakeHandler::run() {
   refuse_cast_inside();
   refuse_write_through_unfold();
   take_arguments();
-  if (op_.mutates) keep_written();
+  if (op_.mutates) note_written();
   infer_results(op_, device_, *tracer_, stack_);
   // A number that follows from shapes alone is a constant of the program.
   if (op_.num_returns > 0 && !op_.returns_tensors) return refuse_if_symbolic();
@@ -308,7 +308,7 @@ at::Tensor FakeHandler::make_result(at::Tensor meta, Value* value,
                    c10::intrusive_ptr<Tracer>::reclaim_copy(tracer_), std::move(layout));
 }
 
-void FakeHandler::keep_written() {
+void FakeHandler::note_written() {
   for (size_t index : written_arguments(*op_.op))
     written_.push_back(stack_[first_ + index].toTensor());
 }

@@ -43,7 +43,7 @@ class FakeHandler {
                          std::shared_ptr<const SymbolicLayout> layout) const;
   void find_layouts();
   std::shared_ptr<const SymbolicLayout> layout_of(size_t result) const;
-  void keep_written();
+  void note_written();
   void add_written(Node* node);
 
   const c10::OperatorHandle& handle_;

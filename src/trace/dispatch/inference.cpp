@@ -18,19 +18,19 @@ namespace ahead::tracing {
 namespace {
 
 /// Gives a generator back the state it had: tracing must not draw random numbers.
-class KeepGeneratorState {
+class GeneratorStateGuard {
  public:
-  explicit KeepGeneratorState(at::Generator generator) : generator_(std::move(generator)) {
+  explicit GeneratorStateGuard(at::Generator generator) : generator_(std::move(generator)) {
     std::lock_guard<std::mutex> lock(generator_.mutex());
     state_ = generator_.get_state();
   }
-  ~KeepGeneratorState() {
+  ~GeneratorStateGuard() {
     std::lock_guard<std::mutex> lock(generator_.mutex());
     generator_.set_state(state_);
     GeneratorWatch::note_restored();
   }
-  KeepGeneratorState(const KeepGeneratorState&) = delete;
-  KeepGeneratorState& operator=(const KeepGeneratorState&) = delete;
+  GeneratorStateGuard(const GeneratorStateGuard&) = delete;
+  GeneratorStateGuard& operator=(const GeneratorStateGuard&) = delete;
 
  private:
   at::Generator generator_;
@@ -93,8 +93,8 @@ void run_real_kernel(TracedOp& op, at::Device device, Tracer& tracer, torch::jit
   for (size_t i = first; i < stack.size(); ++i) {
     map_tensors(stack[i], [&](const at::Tensor& meta) { return zeros_like_meta(meta, device); });
   }
-  std::optional<KeepGeneratorState> keep;
-  if (op.random) keep.emplace(generator_of(stack, first, device));
+  std::optional<GeneratorStateGuard> guard;
+  if (op.random) guard.emplace(generator_of(stack, first, device));
   try {
     op.op->handle().callBoxed(stack);
   } catch (const c10::Error& error) {

@@ -86,7 +86,7 @@ class LiftHandler {
     if (op_.addresses_storage) check_stays_inside();
     tracer_->casts().after(call_, expected_dtype_);
     if (write_) write_->restore_layouts();
-    tracer_->outside().keep_storages();
+    tracer_->outside().restore_storages();
     if (write_) return write_->tell();
     finish_results();
     tracer_->hidden_writes().after(call_, viewed_);

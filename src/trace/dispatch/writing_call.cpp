@@ -57,7 +57,7 @@ void WritingCall::write_by_layout() {
 void WritingCall::find_written() {
   for (size_t index : indices_) {
     for_each_traced(call_.argument(index), [&](const at::Tensor& tensor) {
-      tracer_.live_tensors().keep_replaced(tensor);
+      tracer_.live_tensors().hold_replaced(tensor);
       written_.push_back({tensor, HiddenWrites::history_of(tensor), {}});
     });
   }

@@ -33,7 +33,6 @@ bool has_gradient(const Tensor& tensor) {
   return tensor.requires_grad() && at::GradMode::is_enabled();
 }
 
-/// LibTorch looks for values outside the range first; here the kernel of scatter finds them.
 Tensor one_hot(const Tensor& self, int64_t num_classes) {
   TORCH_CHECK(self.scalar_type() == at::kLong,
               "one_hot is only applicable to index tensor of type LongTensor.");
@@ -54,7 +53,6 @@ Tensor constant(IntArrayRef numbers, at::ScalarType dtype) {
   return Tracer::current()->outside().lift(real);
 }
 
-/// For the mean LibTorch writes the lengths into memory of its own.
 Tensor ctc_loss(const Tensor& log_probs, const Tensor& targets, IntArrayRef input_lengths,
                 IntArrayRef target_lengths, int64_t blank, int64_t reduction, bool zero_infinity) {
   const auto loss = [&](int64_t how) {
@@ -68,8 +66,6 @@ Tensor ctc_loss(const Tensor& log_probs, const Tensor& targets, IntArrayRef inpu
   return losses.div(constant(lengths, losses.scalar_type()).to(losses.device())).mean();
 }
 
-/// The kernel returns contiguous tensors; the one that functionalisation puts in its place does
-/// not.
 Tensor rrelu(const Tensor& self, const at::Scalar& lower, const at::Scalar& upper, bool training,
              std::optional<at::Generator> generator) {
   return at::rrelu(self, lower, upper, training, std::move(generator)).contiguous();
@@ -82,13 +78,10 @@ Tensor rrelu_with_noise(const Tensor& self, Tensor& noise, const at::Scalar& low
       .contiguous();
 }
 
-/// Functionalisation keeps the layout, the kernel does not.
 Tensor lift_fresh_copy(const Tensor& self) {
   return at::clone(self, at::MemoryFormat::Contiguous);
 }
 
-/// Where no gradient is asked for, the CPU has a kernel of its own, which tensors without data do
-/// not reach. It returns contiguous tensors.
 Tensor max_pool1d(const Tensor& self, IntArrayRef kernel_size, IntArrayRef stride,
                   IntArrayRef padding, IntArrayRef dilation, bool ceil_mode) {
   const Tensor pooled = at::max_pool1d(self, kernel_size, stride, padding, dilation, ceil_mode);
@@ -108,8 +101,6 @@ Tensor prod_over(const Tensor& self, int64_t dim, bool keepdim,
   return result;
 }
 
-/// Where a gradient is asked for, LibTorch computes the vectors too, by another path of LAPACK's;
-/// for tensors without data it always does.
 Tensor linalg_eigvalsh(const Tensor& self, std::string_view uplo) {
   return std::get<0>(at::_linalg_eigh(self, uplo, has_gradient(self)));
 }
@@ -118,37 +109,84 @@ Tensor linalg_svdvals(const Tensor& self, std::optional<std::string_view> driver
   return std::get<1>(at::_linalg_svd(self, /*full_matrices=*/false, has_gradient(self), driver));
 }
 
-/// The only operator that set_data calls. What follows would put memory that does not exist into
-/// a tensor.
 bool refuse_set_data(const Tensor&, const Tensor&) {
   throw Unsupported("trace",
                     "set_data: the function gives a tensor other contents behind autograd's back. "
                     "Use copy_ in no_grad mode, or do it outside.");
 }
 
+struct Decomposition {
+  const char* name;
+  c10::KernelFunction kernel;
+  const char* file;
+  const char* instead;
+  const char* reason;
+};
+
 template <class Function>
 c10::KernelFunction kernel(Function function) {
   return c10::KernelFunction::makeFromUnboxedFunction(function);
 }
 
+const std::vector<Decomposition>& decompositions() {
+  constexpr const char* here = "decompositions";
+  constexpr const char* rrelu_reason =
+      "the kernel returns contiguous tensors; the one that functionalisation puts in its place "
+      "does not";
+  constexpr const char* vectors_reason =
+      "where a gradient is asked for, LibTorch computes the vectors too, by another path of "
+      "LAPACK's; for tensors without data it always does";
+  constexpr const char* prod_reason =
+      "eager divides where no element is zero; LibTorch never divides tensors without data";
+  static const auto* all = new std::vector<Decomposition>{
+      {"one_hot", kernel(TORCH_FN(one_hot)), here, "traced as a `scatter` of ones into zeros",
+       "LibTorch looks for values outside the range first; the kernel of `scatter` finds them when "
+       "the graph runs"},
+      {"ctc_loss.IntList", kernel(TORCH_FN(ctc_loss)), here,
+       "for the mean, the losses are divided by the lengths as a constant of the graph",
+       "LibTorch writes the lengths into memory of its own"},
+      {"rrelu", kernel(TORCH_FN(rrelu)), here, "the result is made contiguous", rrelu_reason},
+      {"rrelu_with_noise", kernel(TORCH_FN(rrelu_with_noise)), here,
+       "the result is made contiguous", rrelu_reason},
+      {"max_pool1d", kernel(TORCH_FN(max_pool1d)), here,
+       "on the CPU, without a gradient, the result is made contiguous",
+       "there the CPU has a kernel of its own, which returns contiguous tensors and which tensors "
+       "without data do not reach"},
+      {"linalg_eigvalsh", kernel(TORCH_FN(linalg_eigvalsh)), here,
+       "eigenvectors are computed only where a gradient is asked for", vectors_reason},
+      {"linalg_svdvals", kernel(TORCH_FN(linalg_svdvals)), here,
+       "singular vectors are computed only where a gradient is asked for", vectors_reason},
+      {"_has_compatible_shallow_copy_type", kernel(TORCH_FN(refuse_set_data)), here,
+       "refused (`Unsupported`)",
+       "the only operator that `set_data` calls, which would put memory that does not exist into a "
+       "tensor"},
+      {"prod", kernel(TORCH_FN(prod)), "prod_gradient", "has a gradient node of its own",
+       prod_reason},
+      {"prod.dim_int", kernel(TORCH_FN(prod_over)), "prod_gradient",
+       "has a gradient node of its own", prod_reason},
+      {"lift_fresh_copy", kernel(TORCH_FN(lift_fresh_copy)), here, "traced as a contiguous `clone`",
+       "functionalisation keeps the layout, the kernel does not"},
+  };
+  return *all;
+}
+
 }  // namespace
 
 const c10::KernelFunction* find_decomposition(const std::string& name) {
-  static const auto* decompositions = new std::unordered_map<std::string, c10::KernelFunction>{
-      {"one_hot", kernel(TORCH_FN(one_hot))},
-      {"ctc_loss.IntList", kernel(TORCH_FN(ctc_loss))},
-      {"rrelu", kernel(TORCH_FN(rrelu))},
-      {"rrelu_with_noise", kernel(TORCH_FN(rrelu_with_noise))},
-      {"max_pool1d", kernel(TORCH_FN(max_pool1d))},
-      {"linalg_eigvalsh", kernel(TORCH_FN(linalg_eigvalsh))},
-      {"linalg_svdvals", kernel(TORCH_FN(linalg_svdvals))},
-      {"_has_compatible_shallow_copy_type", kernel(TORCH_FN(refuse_set_data))},
-      {"prod", kernel(TORCH_FN(prod))},
-      {"prod.dim_int", kernel(TORCH_FN(prod_over))},
-      {"lift_fresh_copy", kernel(TORCH_FN(lift_fresh_copy))},
-  };
-  const auto found = decompositions->find(name);
-  return found == decompositions->end() ? nullptr : &found->second;
+  static const auto* kernels = [] {
+    auto* by_name = new std::unordered_map<std::string, const c10::KernelFunction*>;
+    for (const Decomposition& entry : decompositions()) by_name->emplace(entry.name, &entry.kernel);
+    return by_name;
+  }();
+  const auto found = kernels->find(name);
+  return found == kernels->end() ? nullptr : found->second;
+}
+
+Departures decomposition_departures() {
+  Departures all;
+  for (const Decomposition& entry : decompositions())
+    all.push_back({entry.name, entry.file, entry.instead, entry.reason});
+  return all;
 }
 
 }  // namespace ahead::tracing

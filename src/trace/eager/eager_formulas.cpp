@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/generated/Functions.h>
 
+#include <algorithm>
 #include <string>
 #include <typeindex>
 #include <unordered_map>
@@ -18,19 +19,24 @@ namespace {
 
 enum class Formula : uint8_t { None, Extremum, Clamp };
 
-/// Which formula an autograd node runs, looked up by type: composing its name is slow.
-Formula formula_of(const torch::autograd::Node& node) {
-  static const auto* formulas = new std::unordered_map<std::string, Formula>{
+/// The formula of each autograd node, by name, whose formula reads values in eager.
+const std::unordered_map<std::string, Formula>& formulas() {
+  static const auto* all = new std::unordered_map<std::string, Formula>{
       {"MaxBackward1", Formula::Extremum},        {"MinBackward1", Formula::Extremum},
       {"MedianBackward0", Formula::Extremum},     {"NanmedianBackward0", Formula::Extremum},
       {"ClampBackward0", Formula::Clamp},         {"ClampBackward1", Formula::Clamp},
       {"ForeachMaxBackward1", Formula::Extremum},
   };
+  return *all;
+}
+
+/// Which formula an autograd node runs, looked up by type: composing its name is slow.
+Formula formula_of(const torch::autograd::Node& node) {
   thread_local std::unordered_map<std::type_index, Formula> known;
   auto [entry, is_new] = known.emplace(std::type_index(typeid(node)), Formula::None);
   if (is_new) {
-    auto found = formulas->find(node.name());
-    if (found != formulas->end()) entry->second = found->second;
+    auto found = formulas().find(node.name());
+    if (found != formulas().end()) entry->second = found->second;
   }
   return entry->second;
 }
@@ -93,6 +99,26 @@ void check_eager_formula(const torch::autograd::Node& node) {
   throw Unsupported("trace",
                     "clamp: one bound has more dimensions than the tensor and the other bound have "
                     "together, for which LibTorch's backward() throws. Expand them first.");
+}
+
+Departures formula_departures() {
+  Departures all;
+  for (const auto& [node, formula] : formulas()) {
+    if (formula == Formula::Extremum) {
+      all.push_back({node, "eager_formulas",
+                     "zeros are filled with the gradient where the extremum is",
+                     "a product with the mask, LibTorch's path for tensors without data, makes "
+                     "zeros of both signs, in another layout"});
+    } else {
+      all.push_back({node, "eager_formulas",
+                     "throws where one of its conditions does not fit into the other",
+                     "eager combines the conditions in place; LibTorch's path for tensors without "
+                     "data does not"});
+    }
+  }
+  std::sort(all.begin(), all.end(),
+            [](const Departure& a, const Departure& b) { return a.subject < b.subject; });
+  return all;
 }
 
 }  // namespace ahead::tracing

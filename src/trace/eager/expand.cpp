@@ -19,6 +19,8 @@ namespace {
 
 namespace functional = at::functionalization::impl;
 
+constexpr const char* expand_name = "expand";
+
 /// LibTorch's kernel, found when ours is registered in front of it.
 const c10::SafeKernelFunction* original = nullptr;
 
@@ -86,7 +88,18 @@ void register_expand(torch::Library& functionalize) {
   const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow("aten::expand", "");
   original = new c10::SafeKernelFunction(
       handle.getComputedKernelForDispatchKey(c10::DispatchKey::Functionalize));
-  functionalize.impl("expand", torch::CppFunction::makeFromBoxedFunction<&handle_expand>());
+  functionalize.impl(expand_name, torch::CppFunction::makeFromBoxedFunction<&handle_expand>());
+}
+
+Departures expand_departures() {
+  return {
+      departure_of<&handle_expand>(
+          expand_name, "expand", "recorded as a `view` where no dimension grows",
+          "functionalisation undoes `expand` by a sum, which rounds what is written through it"),
+      departure_of<&view_by_layout>(
+          "in-place operators on a part of an expanded tensor", "expand",
+          "write to an `as_strided` view of the base, where no two elements are the same memory",
+          "functionalisation undoes `expand` by a sum over what was expanded")};
 }
 
 }  // namespace ahead::tracing

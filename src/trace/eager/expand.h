@@ -2,6 +2,7 @@
 
 #include <torch/library.h>
 
+#include "trace/eager/departures.h"
 #include "trace/outside.h"
 
 namespace ahead::tracing {
@@ -16,5 +17,8 @@ bool is_expanded(const at::Tensor& traced);
 /// The same memory as a traced view, as a view that as_strided makes of the base that autograd
 /// knows; undefined if it knows none.
 at::Tensor view_by_layout(Outside& outside, const at::Tensor& traced);
+
+/// What is done otherwise for `expand`, and for writes through it.
+Departures expand_departures();
 
 }  // namespace ahead::tracing

@@ -83,12 +83,35 @@ Results miopen_batch_norm(const at::Tensor&, const at::Tensor&, const OptionalTe
                     "MIOpen for the trace (at::globalContext().setUserEnabledCuDNN(false)).");
 }
 
+struct HiddenMutation {
+  const char* name;
+  torch::CppFunction (*kernel)();  ///< made for a registration, which uses it up
+  const char* instead;
+};
+
+constexpr HiddenMutation hidden_mutations[] = {
+    {"native_batch_norm", [] { return torch::CppFunction(TORCH_FN(native_batch_norm)); },
+     "in training traced as `_native_batch_norm_legit`"},
+    {"cudnn_batch_norm", [] { return torch::CppFunction(TORCH_FN(cudnn_batch_norm)); },
+     "in training traced as `_batch_norm_with_update`"},
+    {"miopen_batch_norm", [] { return torch::CppFunction(TORCH_FN(miopen_batch_norm)); },
+     "refused (`Unsupported`)"},
+};
+
 }  // namespace
 
 void register_hidden_mutations(torch::Library& functionalize) {
-  functionalize.impl("native_batch_norm", TORCH_FN(native_batch_norm));
-  functionalize.impl("cudnn_batch_norm", TORCH_FN(cudnn_batch_norm));
-  functionalize.impl("miopen_batch_norm", TORCH_FN(miopen_batch_norm));
+  for (const HiddenMutation& entry : hidden_mutations)
+    functionalize.impl(entry.name, entry.kernel());
+}
+
+Departures hidden_mutation_departures() {
+  Departures all;
+  for (const HiddenMutation& entry : hidden_mutations) {
+    all.push_back({entry.name, "hidden_mutations", entry.instead,
+                   "it writes to its running statistics, though its schema does not say so"});
+  }
+  return all;
 }
 
 }  // namespace ahead::tracing

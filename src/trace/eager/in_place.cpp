@@ -195,4 +195,26 @@ bool draw_in_place(const TracedOp& op, torch::jit::Stack& stack) {
   return true;
 }
 
+Departures in_place_departures() {
+  constexpr const char* here = "in_place";
+  return {
+      departure_of<&try_in_place>(
+          "in-place operators without a Meta kernel", here,
+          "their shapes are checked by what the out-of-place twin returns",
+          "functionalisation tries every in-place operator on meta tensors first"),
+      departure_of<&draw_in_place>(
+          "random in-place operators on tensors that are not contiguous", here,
+          "recorded in place, on a new tensor of the same layout",
+          "the out-of-place twin chooses a layout of its own, and the order in which numbers "
+          "are drawn follows the layout"),
+      departure_of<&check_product_layout>(
+          "addmm_", here, "refused (`Unsupported`) where the result lies by columns or with gaps",
+          "eager rounds by how the result lies, and the graph has the result in new memory"),
+      departure_of<&check_complex_rounding>(
+          "complex products and quotients in place, in single precision on the CPU", here,
+          "refused (`Unsupported`) where eager's kernel is not vectorised",
+          "eager's kernels round otherwise in place than for a new tensor, which the graph "
+          "makes")};
+}
+
 }  // namespace ahead::tracing

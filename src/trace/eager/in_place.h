@@ -3,6 +3,7 @@
 #include <ATen/core/stack.h>
 
 #include "trace/dispatch/traced_op.h"
+#include "trace/eager/departures.h"
 #include "trace/tracer.h"
 
 namespace ahead::tracing {
@@ -25,5 +26,8 @@ bool draw_in_place(const TracedOp& op, torch::jit::Stack& stack);
 /// than out of place: a compiler makes two versions of them, one for operands that may overlap.
 void check_complex_rounding(const TracedOp& op, const at::Tensor& traced,
                             c10::ArrayRef<c10::IValue> arguments);
+
+/// What is done otherwise for in-place operators.
+Departures in_place_departures();
 
 }  // namespace ahead::tracing

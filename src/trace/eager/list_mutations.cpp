@@ -80,14 +80,30 @@ void handle_list_mutation(const c10::OperatorHandle& handle, c10::DispatchKeySet
   ListMutationHandler(handle, *stack).run();
 }
 
+constexpr const char* list_mutations[] = {"_fused_adam_",
+                                          "_fused_adam_.tensor_lr",
+                                          "_fused_adamw_",
+                                          "_fused_adamw_.tensor_lr",
+                                          "_fused_sgd_",
+                                          "_fused_sgd_.tensor_lr",
+                                          "_amp_foreach_non_finite_check_and_unscale_"};
+
 }  // namespace
 
 void register_list_mutations(torch::Library& functionalize) {
-  for (const char* name :
-       {"_fused_adam_", "_fused_adam_.tensor_lr", "_fused_adamw_", "_fused_adamw_.tensor_lr",
-        "_fused_sgd_", "_fused_sgd_.tensor_lr", "_amp_foreach_non_finite_check_and_unscale_"}) {
+  for (const char* name : list_mutations)
     functionalize.impl(name, torch::CppFunction::makeFromBoxedFunction<&handle_list_mutation>());
+}
+
+Departures list_mutation_departures() {
+  Departures all;
+  for (const char* name : list_mutations) {
+    all.push_back(
+        {name, "list_mutations", "functionalised with lists that may be empty",
+         "LibTorch's functionalisation refuses empty lists, such as those of Adam without "
+         "amsgrad"});
   }
+  return all;
 }
 
 }  // namespace ahead::tracing

@@ -86,7 +86,7 @@ class ProdBackward final : public torch::autograd::Node {
     if (!gradients[0].defined()) return {Tensor()};
     const Tensor input = input_.unpack().to(gradients[0].scalar_type());
     Tensor gradient = gradients[0], result = result_.unpack(getptr());
-    if (over_ && !over_->is_kept) {
+    if (over_ && !over_->keepdim) {
       const int64_t dim = at::maybe_wrap_dim(over_->dim, input.dim());
       gradient = gradient.unsqueeze(dim);
       result = result.unsqueeze(dim);

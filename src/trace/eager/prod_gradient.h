@@ -9,7 +9,7 @@ namespace ahead::tracing {
 /// Over which dimension prod multiplies.
 struct ProdDimension {
   int64_t dim;
-  bool is_kept;
+  bool keepdim;
 };
 
 /// Gives a result of prod, over one dimension or over all, the gradient that eager would compute

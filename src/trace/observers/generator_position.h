@@ -22,8 +22,8 @@ class GeneratorPosition {
   static void advance(at::Generator generator);
 
  private:
-  at::mt19937 engine_;  ///< of a generator of the CPU
-  uint64_t seed_ = 0;   ///< and those of the others, which count
+  at::mt19937 engine_;  ///< of CPU generators
+  uint64_t seed_ = 0;   ///< of other generators, as is `offset_`
   uint64_t offset_ = 0;
 };
 

@@ -30,7 +30,7 @@ std::vector<const Value*> LiveTensors::escaped() const {
 void LiveTensors::before(const TracedCall& call) {
   for_each_traced(call.arguments(), [&](const at::Tensor& tensor) {
     // Functionalisation makes a tensor anew that was written to through another one.
-    if (!functional_wrapper(tensor).is_up_to_date()) keep_replaced(tensor);
+    if (!functional_wrapper(tensor).is_up_to_date()) hold_replaced(tensor);
     // Some were made by no operator: torch::zeros() and its like return a copy of one.
     if (is_watching_) watch(tensor);
   });
@@ -41,7 +41,7 @@ void LiveTensors::after(const TracedCall& call) {
   for_each_traced(call.results(), [&](const at::Tensor& tensor) { watch(tensor); });
 }
 
-void LiveTensors::keep_replaced(const at::Tensor& traced) {
+void LiveTensors::hold_replaced(const at::Tensor& traced) {
   replaced_.push_back(functional_wrapper(traced).value());
 }
 

@@ -25,17 +25,17 @@ class LiveTensors {
   /// It has been called and returns new tensors.
   void after(const TracedCall& call);
 
-  /// Something else is about to take the place of what a traced tensor holds. Code that runs in
-  /// this trace may still refer to its sizes, as it may in eager while the tensor is there.
-  void keep_replaced(const at::Tensor& traced);
+  /// Functionalisation is about to replace the fake tensor behind a traced one. It is held, since
+  /// code in this trace may still refer to its sizes, as in eager while the tensor is alive.
+  void hold_replaced(const at::Tensor& traced);
   void forget_replaced() { replaced_.clear(); }
 
   /// From now on the traced tensors that user code has are watched.
   void start_watching() { is_watching_ = true; }
   /// The watched tensors that are still alive, each once.
   std::vector<at::Tensor> watched() const;
-  /// Lets go of what is watched. A tensor that is gone keeps what it was made of as long as
-  /// somebody watches it, and that in turn keeps its tracer.
+  /// Ends the watch. A weak pointer to a dead tensor leaves its members alive, and these hold the
+  /// tracer.
   void forget_watched() { watched_.clear(); }
 
  private:

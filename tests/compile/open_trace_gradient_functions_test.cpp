@@ -15,7 +15,7 @@ using Tensors = std::vector<at::Tensor>;
 using torch::autograd::AutogradContext;
 using torch::autograd::grad;
 
-TEST(KeptGradient, CustomFunctions) {
+TEST(OpenTraceGradient, CustomFunctions) {
   expect_derivatives([](const at::Tensor& x) { return Cube::apply(x); });
   expect_derivatives([](const at::Tensor& x) { return Cube::apply(x.sin()) * x; });
   const at::Tensor weight = leaf({5});
@@ -32,7 +32,7 @@ struct SquaredRelu : torch::autograd::Function<SquaredRelu> {
   }
 };
 
-TEST(KeptGradient, NeedsWhatTheBackwardDoesNotSave) {
+TEST(OpenTraceGradient, NeedsWhatTheBackwardDoesNotSave) {
   // The first derivative needs what the custom function made of its argument, the second what that
   // was made from.
   const at::Tensor weight = leaf({5}), bias = leaf({1});
@@ -44,7 +44,7 @@ TEST(KeptGradient, NeedsWhatTheBackwardDoesNotSave) {
   });
 }
 
-TEST(KeptGradient, CustomFunctionsInTheBackwardOfOthers) {
+TEST(OpenTraceGradient, CustomFunctionsInTheBackwardOfOthers) {
   expect_derivatives([](const at::Tensor& x) { return Sine::apply(x); });
   expect_derivatives([](const at::Tensor& x) { return Sine::apply(Cube::apply(x).tanh()) * x; });
 }
@@ -65,7 +65,7 @@ struct Polar : torch::autograd::Function<Polar> {
   }
 };
 
-TEST(KeptGradient, CustomFunctionsWithSeveralResults) {
+TEST(OpenTraceGradient, CustomFunctionsWithSeveralResults) {
   expect_derivatives([](const at::Tensor& x) {
     const Tensors point = Polar::apply(x.exp(), x);
     return point[0] * point[1].sin();
@@ -81,12 +81,12 @@ struct Tail : torch::autograd::Function<Tail> {
   }
 };
 
-TEST(KeptGradient, CustomFunctionsThatReturnViews) {
+TEST(OpenTraceGradient, CustomFunctionsThatReturnViews) {
   expect_eager_derivatives([](const at::Tensor& x) { return Tail::apply(x.sin() * x).exp(); });
   expect_derivatives([](const at::Tensor& x) { return Cube::apply(x.narrow(0, 1, 3)) * x[0]; });
 }
 
-TEST(KeptGradient, OneTensorAsTwoArguments) {
+TEST(OpenTraceGradient, OneTensorAsTwoArguments) {
   const auto f = [](const at::Tensor& a, const at::Tensor& b) { return Cube::apply(a) * b.sin(); };
   auto compiled = compile(f, {.fullgraph = true, .confirm = 0});
   for (int call = 0; call < 3; ++call) {
@@ -97,14 +97,14 @@ TEST(KeptGradient, OneTensorAsTwoArguments) {
   expect_hits(compiled);
 }
 
-TEST(KeptGradient, DerivativesInsideAndOutside) {
+TEST(OpenTraceGradient, DerivativesInsideAndOutside) {
   expect_derivatives([](const at::Tensor& x) {
     const at::Tensor y = Sine::apply(x) * Cube::apply(x);
     return grad({y.sum()}, {x}, {}, /*retain_graph=*/true, /*create_graph=*/true)[0].tanh();
   });
 }
 
-TEST(KeptGradient, CapturedTensorsThatAreNoLeavesOrHaveHooks) {
+TEST(OpenTraceGradient, CapturedTensorsThatAreNoLeavesOrHaveHooks) {
   const at::Tensor start = leaf({5}), hooked = leaf({5});
   hooked.register_hook([](const at::Tensor& gradient) { return gradient * 2; });
   const at::Tensor weight = start.exp();
@@ -119,7 +119,7 @@ TEST(KeptGradient, CapturedTensorsThatAreNoLeavesOrHaveHooks) {
   expect_hits(compiled);
 }
 
-TEST(KeptGradient, UnderAutocast) {
+TEST(OpenTraceGradient, UnderAutocast) {
   const auto f = [](const at::Tensor& x) { return Cube::apply(x.mm(x.t())).to(at::kFloat).sin(); };
   auto compiled = compile(f, {.fullgraph = true, .confirm = 0});
   const auto with_autocast = [](auto&& function) {
@@ -137,7 +137,7 @@ TEST(KeptGradient, UnderAutocast) {
   expect_hits(compiled);
 }
 
-TEST(KeptGradient, SeveralThreads) {
+TEST(OpenTraceGradient, SeveralThreads) {
   const auto f = [](const at::Tensor& x) { return Cube::apply(x.sin()); };
   auto compiled = compile(f, {.fullgraph = true, .confirm = 0});
   std::vector<std::thread> threads;
@@ -165,7 +165,7 @@ struct Once : torch::autograd::Function<Once> {
   }
 };
 
-TEST(KeptGradient, OnceDifferentiable) {
+TEST(OpenTraceGradient, OnceDifferentiable) {
   expect_derivatives([](const at::Tensor& x) { return Once::apply(x); });
   expect_derivatives([](const at::Tensor& x) { return Once::apply(x * x) * x.sin(); });
 }

@@ -13,7 +13,7 @@ using Tensors = std::vector<at::Tensor>;
 using torch::autograd::AutogradContext;
 using torch::autograd::grad;
 
-TEST(KeptGradient, FunctionsThatRegisterHooks) {
+TEST(OpenTraceGradient, FunctionsThatRegisterHooks) {
   const auto f = [](const at::Tensor& x) {
     const at::Tensor y = x.exp();
     y.register_hook([](const at::Tensor& gradient) { return gradient * gradient; });
@@ -30,7 +30,7 @@ TEST(KeptGradient, FunctionsThatRegisterHooks) {
   EXPECT_THROW(whole(leaf({5})), Unsupported);
 }
 
-TEST(KeptGradient, WritesThatAutogradDoesNotSee) {
+TEST(OpenTraceGradient, WritesThatAutogradDoesNotSee) {
   // cosine_similarity writes to its norms under no_grad, which leaves them their history.
   expect_derivatives([](const at::Tensor& x) { return at::cosine_similarity(x, x.sin(), 0); });
   expect_derivatives([](const at::Tensor& x) {
@@ -43,7 +43,7 @@ TEST(KeptGradient, WritesThatAutogradDoesNotSee) {
   });
 }
 
-TEST(KeptGradient, ViewsWithoutGradModeOfWhatWasWritten) {
+TEST(OpenTraceGradient, ViewsWithoutGradModeOfWhatWasWritten) {
   const auto view_of = [](const at::Tensor& written) {
     const at::NoGradGuard no_grad;
     return written.view({1, -1});
@@ -61,7 +61,7 @@ TEST(KeptGradient, ViewsWithoutGradModeOfWhatWasWritten) {
   });
 }
 
-TEST(KeptGradient, WriteWithoutGradModeToAViewFromOutside) {
+TEST(OpenTraceGradient, WriteWithoutGradModeToAViewFromOutside) {
   // Autograd gives the view a new history each time its memory is written to, to the same end.
   const auto f = [](const at::Tensor& view) {
     {
@@ -80,7 +80,7 @@ TEST(KeptGradient, WriteWithoutGradModeToAViewFromOutside) {
   expect_hits(compiled);
 }
 
-TEST(KeptGradient, WritesToIntermediatesAndArguments) {
+TEST(OpenTraceGradient, WritesToIntermediatesAndArguments) {
   expect_derivatives([](const at::Tensor& x) {
     at::Tensor y = x.sin();
     y.mul_(x);
@@ -99,7 +99,7 @@ TEST(KeptGradient, WritesToIntermediatesAndArguments) {
   expect_hits(compiled);
 }
 
-TEST(KeptGradient, SomeOutputsAndSomeInputs) {
+TEST(OpenTraceGradient, SomeOutputsAndSomeInputs) {
   const auto f = [](const at::Tensor& x, const at::Tensor& w) {
     return Tensors{Cube::apply(x) * w * w, Cube::apply(x * w), w.exp()};
   };
@@ -124,7 +124,7 @@ TEST(KeptGradient, SomeOutputsAndSomeInputs) {
   expect_hits(compiled);
 }
 
-TEST(KeptGradient, OfTangents) {
+TEST(OpenTraceGradient, OfTangents) {
   const auto f = [](const at::Tensor& x) { return Cube::apply(x.sin()); };
   auto compiled = compiled_by_call(f, {.fullgraph = true}, leaf({4, 3}));
   const at::Tensor x = leaf({4, 3}), expanded = leaf({3});
@@ -141,7 +141,7 @@ TEST(KeptGradient, OfTangents) {
   expect_hits(compiled);
 }
 
-TEST(KeptGradient, GradientPenaltyByParameters) {
+TEST(OpenTraceGradient, GradientPenaltyByParameters) {
   torch::manual_seed(3);
   auto net =
       torch::nn::Sequential(torch::nn::Linear(3, 8), torch::nn::Tanh(), torch::nn::Linear(8, 1));
@@ -164,7 +164,7 @@ TEST(KeptGradient, GradientPenaltyByParameters) {
   expect_hits(compiled);
 }
 
-TEST(KeptGradient, ResidualOfADifferentialEquation) {
+TEST(OpenTraceGradient, ResidualOfADifferentialEquation) {
   torch::manual_seed(4);
   auto net =
       torch::nn::Sequential(torch::nn::Linear(2, 8), torch::nn::Tanh(), torch::nn::Linear(8, 1));
@@ -206,7 +206,7 @@ struct Bounded : torch::autograd::Function<Bounded> {
   }
 };
 
-TEST(KeptGradient, ForcesOfAnEnergy) {
+TEST(OpenTraceGradient, ForcesOfAnEnergy) {
   torch::manual_seed(5);
   const at::Tensor strength = leaf({4}), length = leaf({1});
   const auto energy = [&](const at::Tensor& positions) {
@@ -237,7 +237,7 @@ struct Scaled : torch::autograd::Function<Scaled> {
   }
 };
 
-TEST(KeptGradient, ByTensorsThatOnlyTheBackwardNames) {
+TEST(OpenTraceGradient, ByTensorsThatOnlyTheBackwardNames) {
   Scaled::scale = leaf({3});
   const auto f = [](const at::Tensor& x) { return Scaled::apply(x.sin()); };
   auto compiled = compile(f, {.fullgraph = true, .confirm = 0});

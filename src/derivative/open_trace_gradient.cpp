@@ -1,4 +1,4 @@
-#include "derivative/kept_gradient.h"
+#include "derivative/open_trace_gradient.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/alias.h>
@@ -30,7 +30,7 @@ using runtime::AmbientState;
 using torch::autograd::edge_list;
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
-using tracing::KeptTrace;
+using tracing::OpenTrace;
 using Need = runtime::DifferentiableBackward::Need;
 using Tensors = std::vector<at::Tensor>;
 
@@ -67,7 +67,7 @@ struct Case {
   aot::Executable run;
   std::vector<DerivativeGraph::Source> sources;
   std::vector<size_t> outputs;
-  KeptTrace::Derivative derivative;
+  OpenTrace::Derivative derivative;
   /// For each target of the next derivative, which gradients lead to it.
   std::vector<std::vector<bool>> leading;
   GivenValues given;  ///< for derivatives of this one
@@ -75,13 +75,14 @@ struct Case {
   std::vector<std::unique_ptr<Case>> further;
 };
 
-class KeptGradient;
+class OpenTraceGradient;
 
 /// The autograd node of a derivative that was computed. Like a node of eager's it holds what its
 /// own derivative needs.
-class KeptNode final : public torch::autograd::Node {
+class DerivativeNode final : public torch::autograd::Node {
  public:
-  KeptNode(std::shared_ptr<KeptGradient> owner, Case& from, const std::vector<Given>& given)
+  DerivativeNode(std::shared_ptr<OpenTraceGradient> owner, Case& from,
+                 const std::vector<Given>& given)
       : owner_(std::move(owner)), from_(from) {
     for (const Given& one : given) saved_.push_back({{one.tensor, false}, one.error});
   }
@@ -100,18 +101,18 @@ class KeptNode final : public torch::autograd::Node {
     std::exception_ptr error;
   };
 
-  std::shared_ptr<KeptGradient> owner_;
+  std::shared_ptr<OpenTraceGradient> owner_;
   Case& from_;
   std::vector<Saved> saved_;
   bool is_released_ = false;
 };
 
-class KeptGradient final : public runtime::DifferentiableBackward,
-                           public std::enable_shared_from_this<KeptGradient> {
+class OpenTraceGradient final : public runtime::DifferentiableBackward,
+                                public std::enable_shared_from_this<OpenTraceGradient> {
  public:
-  KeptGradient(std::unique_ptr<KeptTrace> trace, aot::GraphCompiler compiler,
-               const std::optional<AutocastState>& autocast, std::vector<Need> needs,
-               KeptTrace::Stage outputs, GivenValues given)
+  OpenTraceGradient(std::unique_ptr<OpenTrace> trace, aot::GraphCompiler compiler,
+                    const std::optional<AutocastState>& autocast, std::vector<Need> needs,
+                    OpenTrace::Stage outputs, GivenValues given)
       : trace_(std::move(trace)),
         compiler_(std::move(compiler)),
         autocast_(autocast),
@@ -186,7 +187,7 @@ class KeptGradient final : public runtime::DifferentiableBackward,
     NodePtr node;
     for (size_t i = 0; i < roots.size(); ++i) {
       if (!node || is_split) {
-        node = make_autograd_node<KeptNode>(shared_from_this(), found, given);
+        node = make_autograd_node<DerivativeNode>(shared_from_this(), found, given);
         node->set_next_edges(
             reached(found.leading, edges, is_split ? std::optional(i) : std::nullopt));
         for (const at::Tensor& root : roots) node->add_input_metadata(root);
@@ -243,7 +244,7 @@ class KeptGradient final : public runtime::DifferentiableBackward,
 
   std::unique_ptr<Case> make_case(Case& from, const Tensors& tangents,
                                   const std::vector<bool>& wanted) {
-    const runtime::KeeperScope::Pause unkept;
+    const runtime::PackerScope::Pause unpacked;
     const runtime::RegionWatch::Pause unwatched;
     const bool create_graph = at::GradMode::is_enabled();
     std::vector<std::optional<TensorMeta>> metas;
@@ -256,7 +257,7 @@ class KeptGradient final : public runtime::DifferentiableBackward,
     }
     auto made = std::make_unique<Case>();
     made->derivative = trace_->differentiate(from.derivative.next, metas, wanted, create_graph);
-    const KeptTrace::Stage& next = made->derivative.next;
+    const OpenTrace::Stage& next = made->derivative.next;
     made->leading = tracing::roots_leading_to(next.targets, next.roots);
     made->given = from.given;
     made->num_given = from.num_given + tangents.size();
@@ -276,7 +277,7 @@ class KeptGradient final : public runtime::DifferentiableBackward,
     made.outputs = std::move(program.gradients);
   }
 
-  std::unique_ptr<KeptTrace> trace_;
+  std::unique_ptr<OpenTrace> trace_;
   const aot::GraphCompiler compiler_;
   const std::optional<AutocastState> autocast_;  ///< none: the one there is
   const std::vector<Need> needs_;
@@ -284,7 +285,7 @@ class KeptGradient final : public runtime::DifferentiableBackward,
   Case function_;  ///< what is differentiated first: the function itself
 };
 
-variable_list KeptNode::apply(variable_list&& gradients) {
+variable_list DerivativeNode::apply(variable_list&& gradients) {
   std::lock_guard<std::mutex> lock(mutex_);
   TORCH_CHECK(!is_released_, torch::autograd::ERR_BACKWARD_TWICE);
   std::vector<Given> given;
@@ -297,7 +298,7 @@ variable_list KeptNode::apply(variable_list&& gradients) {
   return owner_->differentiate(from_, std::move(given), gradients, wanted, next_edges());
 }
 
-/// Finds the values of a joint graph in the trace that was kept for the graph it is a copy of.
+/// Finds the values of a joint graph in the open trace that matches the graph it is a copy of.
 ValueMap values_of_copy(const ValueMap& values, const Graph& original, const Graph& copy) {
   ValueMap map(copy.value_capacity(), nullptr);
   const auto note = [&](const Value* from, const Value* to) {
@@ -373,7 +374,7 @@ GivenValues find_given(const std::vector<Need>& needs, const std::vector<SavedVa
 }
 
 /// The roots in the order of the backward's tangents.
-edge_list find_roots(const KeptTrace& trace, const JointGraph& joint, const Graph& backward) {
+edge_list find_roots(const OpenTrace& trace, const JointGraph& joint, const Graph& backward) {
   std::vector<int32_t> outputs;
   for (const Graph::Input& input : joint.inputs()) {
     if (input.slot.kind == Slot::Kind::Tangent) outputs.push_back(input.slot.index);
@@ -390,22 +391,22 @@ edge_list find_roots(const KeptTrace& trace, const JointGraph& joint, const Grap
 
 }  // namespace
 
-std::shared_ptr<runtime::DifferentiableBackward> make_kept_gradient(
-    std::unique_ptr<KeptTrace> trace, const Graph& captured, const JointGraph& joint,
+std::shared_ptr<runtime::DifferentiableBackward> make_open_trace_gradient(
+    std::unique_ptr<OpenTrace> trace, const Graph& traced, const JointGraph& joint,
     const PartitionedGraphs& graphs, const aot::GraphCompiler& compiler,
     const std::optional<AutocastState>& autocast) {
-  const ValueMap values = values_of_copy(trace->values(), captured, joint);
+  const ValueMap values = values_of_copy(trace->values(), traced, joint);
   const std::vector<const Value*> inputs = forward_inputs(joint);
   std::vector<Need> needs = find_needs(joint, graphs, inputs, values);
   GivenValues given = find_given(needs, graphs.saved, inputs, values);
-  KeptTrace::Stage outputs{find_roots(*trace, joint, graphs.backward), {}};
+  OpenTrace::Stage outputs{find_roots(*trace, joint, graphs.backward), {}};
   for (const Graph::Output& output : graphs.backward.outputs()) {
     const Value* value = values[inputs[static_cast<size_t>(output.slot.index)]->id()];
     outputs.targets.push_back(value == nullptr ? torch::autograd::Edge() : trace->edge_of(*value));
     if (!outputs.targets.back().is_valid()) return nullptr;
   }
-  return std::make_shared<KeptGradient>(std::move(trace), compiler, autocast, std::move(needs),
-                                        std::move(outputs), std::move(given));
+  return std::make_shared<OpenTraceGradient>(std::move(trace), compiler, autocast, std::move(needs),
+                                             std::move(outputs), std::move(given));
 }
 
 }  // namespace ahead::compiling

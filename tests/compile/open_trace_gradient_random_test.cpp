@@ -267,7 +267,7 @@ Outcome compare(uint64_t seed) {
   return program.has_hooks() ? Outcome::HookRanEagerly : Outcome::RanEagerly;
 }
 
-TEST(KeptGradient, RandomPrograms) {
+TEST(OpenTraceGradient, RandomPrograms) {
   constexpr uint64_t num_programs = 200;
   std::map<Outcome, size_t> outcomes;
   for (uint64_t seed = 0; seed < num_programs && !testing::Test::HasFailure(); ++seed)

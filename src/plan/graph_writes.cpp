@@ -1,4 +1,4 @@
-#include "plan/kept_mutations.h"
+#include "plan/graph_writes.h"
 
 #include <algorithm>
 
@@ -29,11 +29,11 @@ bool is_saved(const BackwardPlan& backward, int32_t output) {
 
 }  // namespace
 
-size_t keep_mutations(Graph& forward, std::vector<Epilogue::Write>& writes,
+size_t write_in_graph(Graph& forward, std::vector<Epilogue::Write>& writes,
                       const BackwardPlan& backward, const std::vector<at::Tensor>& inputs) {
   static const Operator* const copy = Operator::find("aten.copy_");
   const ops::Aliasing aliasing(forward);
-  size_t kept = 0;
+  size_t writes_in_graph = 0;
   for (Epilogue::Write& write : writes) {
     // Below autograd nobody would complain about a write to an inference tensor.
     const at::Tensor& tensor = inputs[static_cast<size_t>(write.input)];
@@ -53,9 +53,9 @@ size_t keep_mutations(Graph& forward, std::vector<Epilogue::Write>& writes,
     forward.set_output(output, nullptr);
     write.output = -1;
     write.in_graph = true;
-    ++kept;
+    ++writes_in_graph;
   }
-  return kept;
+  return writes_in_graph;
 }
 
 }  // namespace ahead::compiling

@@ -10,8 +10,8 @@ namespace ahead::compiling {
 
 /// Lets a forward graph write new contents to its inputs itself (`aten.copy_`, at its end), where
 /// that makes no difference to the caller; the output MutatedInput is undefined then. `inputs` are
-/// those of the graph as they are now. Returns the number of writes that are the graph's now.
-size_t keep_mutations(Graph& forward, std::vector<runtime::Epilogue::Write>& writes,
+/// the tensors that the call passes. Returns the number of writes that the graph does now.
+size_t write_in_graph(Graph& forward, std::vector<runtime::Epilogue::Write>& writes,
                       const runtime::BackwardPlan& backward, const std::vector<at::Tensor>& inputs);
 
 }  // namespace ahead::compiling

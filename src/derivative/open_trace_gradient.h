@@ -4,20 +4,20 @@
 
 #include "ahead/partition.h"
 #include "runtime/call/call_plan.h"
-#include "trace/kept_trace.h"
+#include "trace/open_trace.h"
 
 namespace ahead::compiling {
 
 /// The backward of a function whose gradient is not that of the operators it calls, as a function
 /// that can be differentiated itself, to any order: each derivative that is asked for is read off
-/// the autograd graph of the trace and compiled once. `captured` is the graph that the trace was
-/// kept for, `joint` a copy of it in which operators may have been decomposed. Derivatives are
-/// taken under `autocast`; none: under the one there is.
+/// the autograd graph of the trace and compiled once. `traced` is the graph that the
+/// open trace matches, `joint` a copy of it in which operators may have been decomposed.
+/// Derivatives are taken under `autocast`; none: under the one there is.
 ///
 /// A derivative is an Unsupported if it would have to run something random or effectful again, or
 /// needs an input that was overwritten; neither is so where find_lost() finds nothing.
-std::shared_ptr<runtime::DifferentiableBackward> make_kept_gradient(
-    std::unique_ptr<tracing::KeptTrace> trace, const Graph& captured, const JointGraph& joint,
+std::shared_ptr<runtime::DifferentiableBackward> make_open_trace_gradient(
+    std::unique_ptr<tracing::OpenTrace> trace, const Graph& traced, const JointGraph& joint,
     const PartitionedGraphs& graphs, const aot::GraphCompiler& compiler,
     const std::optional<AutocastState>& autocast);
 

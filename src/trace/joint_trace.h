@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "ahead/graph.h"
 #include "ahead/trace.h"
 #include "base/autocast.h"
+#include "base/culprit.h"
 #include "trace/sizes/symbolic_layout.h"
 
 namespace ahead::tracing {
@@ -25,7 +25,7 @@ struct ResultFacts {
     ViewOfInput,   ///< a view of graph input `base`
     ViewOfResult,  ///< a view of result `base`
     ViewOfBase,    ///< a view of IntermediateBase `base`
-    CustomView,    ///< memory of graph input `base` with a history that is not that of views
+    CustomView,    ///< memory of graph input `base` with a history other than a view has
   };
   Kind kind = Kind::Undefined;
   int32_t base = -1;
@@ -34,30 +34,30 @@ struct ResultFacts {
   bool is_leaf = true;
   /// Made in inference mode, which the function had switched on.
   bool is_inference = false;
-  bool is_no_grad_view = false;  ///< a view that was made without grad mode, or of such a one
-  /// A view that one operator made together with others (split), or a view of such a one.
+  bool is_no_grad_view = false;  ///< a view made without grad mode, or a view of such a view
+  /// A multi-output view (split), or a view of one.
   bool is_one_of_several = false;
-  /// A view whose history is that of its place in memory, since what it views was written to.
+  /// A view whose history is an as_strided of its base, since the base was written to.
   bool is_strided_view = false;
-  /// Of a view whose history ends before what it views, since views on the way were made without
-  /// grad mode: how many of the last ones were made with it. Else 0.
+  /// For a chain of views from base to result, some of them made without grad mode: how many of the
+  /// last views were made with grad mode. Else 0.
   uint32_t history_length = 0;
-  /// How often it was written to, if the function made it or what it is a view of.
+  /// Its version counter, if the function made the result or its base.
   uint32_t version = 0;
   /// Equal for results that autograd knows as views of one tensor, or as that tensor.
   const void* base_identity = nullptr;
-  /// The result in the graph, and for views what they lead back to.
+  /// The result in the graph, and for a view its base in the graph.
   Value* value = nullptr;
   Value* root = nullptr;
 };
 
 /// What a traced function did to one of its graph inputs.
 struct InputFacts {
-  /// By how much writing to it has raised its version.
+  /// By how much the function raised its version counter.
   uint64_t writes = 0;
   /// The writes are part of its history: a gradient flows through them.
   bool seen_by_autograd = false;
-  /// What it looks like afterwards, if its sizes, strides or offset were changed in place.
+  /// Its layout afterwards, if its sizes, strides or offset were changed in place.
   std::optional<TensorMeta> new_geometry;
   /// The memory that set_() gave it: what a result with the slot Output `index` would be.
   struct NewMemory {
@@ -78,20 +78,20 @@ struct InputFacts {
 /// A function traced for compilation. Graph outputs are MutatedInput, Output (results of
 /// Kind::Fresh and CustomView, and after these new memory of inputs), IntermediateBase, GradOf and
 /// AccumulatedGrad; there is a Tangent for each of the first three through which a gradient flows.
-struct Capture {
+struct JointTrace {
   Graph graph;
   std::vector<InputFacts> inputs;
   std::vector<ResultFacts> results;
   /// An autograd node whose gradient is not that of the operators it stands for: a custom function,
-  /// or one with hooks; empty if there is none.
-  std::string opaque_gradient;
-  /// One of them whose gradient comes in several parts, so that it can see which of them are
-  /// undefined; empty if there is none.
-  std::string many_part_gradient;
+  /// or a node with hooks.
+  std::optional<Culprit> opaque_gradient;
+  /// An opaque node whose gradient comes in several parts, so that it can see which parts are
+  /// undefined.
+  std::optional<Culprit> many_part_gradient;
   /// An operator that wrote to a differentiable tensor without autograd's knowledge, or made a view
-  /// of what was written without it, so that calling the graph's operators gives another history
-  /// than the function has; empty if there is none.
-  std::string hidden_write;
+  /// of a tensor so written, so that calling the graph's operators gives another history than the
+  /// function has.
+  std::optional<Culprit> hidden_write;
   /// The function itself takes gradients. They depend on which tensors from outside were computed
   /// from which.
   bool differentiates = false;
@@ -101,16 +101,16 @@ struct Capture {
   /// For each output GradOf, in order, the tangents in order from which eager's engine comes to
   /// that input, whatever gradient it brings. Empty if there is one tangent only.
   std::vector<std::vector<bool>> tangents_leading_to;
-  /// For each tangent, in order, those whose way in eager's graph has a node of its own way, itself
-  /// among them. Empty if all have.
+  /// For each tangent, in order, the tangents from which eager's engine runs a node that it runs
+  /// from this tangent, too, itself among them. Empty if these are always all.
   std::vector<std::vector<bool>> tangents_sharing;
-  /// For each tangent, in order, the others from which eager's engine passes through that result:
-  /// they were computed from it. Empty if none was.
+  /// For each tangent, in order, the other tangents from which eager's engine passes through the
+  /// result of this one: their results were computed from it. Empty if there are none.
   std::vector<std::vector<bool>> tangents_passing_through;
-  /// An operator of the backward for which autocast cast something; empty if there is none.
-  std::string cast_in_backward;
-  /// An operator of the backward for which it could, were it on; empty if there is none.
-  std::string castable_in_backward;
+  /// An operator of the backward for which autocast cast a tensor.
+  std::optional<Culprit> cast_in_backward;
+  /// An operator of the backward for which autocast would cast a tensor, were it on.
+  std::optional<Culprit> castable_in_backward;
   /// Grad mode as the function left it.
   bool grad_mode_after = true;
 };
@@ -123,10 +123,11 @@ class AliasedWrite : public Unsupported {
 
 /// Traces a function with its gradient, the latter under `backward_autocast` (none: under the
 /// autocast there is). What the function does to its arguments and how its results share memory are
-/// told by facts rather than by the graph. A tensor that the
-/// function stores outside itself is refused.
-Capture capture(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
-                const std::optional<AutocastState>& backward_autocast);
+/// told by facts rather than by the graph. A tensor that the function stores outside itself is
+/// refused.
+JointTrace trace_with_facts(const aot::FlatFunction& function,
+                            const std::vector<at::Tensor>& inputs,
+                            const std::optional<AutocastState>& backward_autocast);
 
 /// Traces a function without its gradient, for inputs whose layout may change: one layout for each,
 /// nothing for those that are fixed. Without any, no size changes.

@@ -1,4 +1,4 @@
-#include "trace/kept_trace.h"
+#include "trace/open_trace.h"
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
@@ -105,7 +105,7 @@ class WriteCounts {
   std::vector<std::pair<c10::weak_intrusive_ptr<c10::TensorImpl>, uint64_t>> counts_;
 };
 
-bool is_hooked(const Lifted& lifted) {
+bool has_leaf_hooks(const Lifted& lifted) {
   if (lifted.link != GradLink::SharedLeaf) return false;
   const auto* meta = torch::autograd::impl::get_autograd_meta(lifted.real);
   return meta != nullptr && !meta->hooks_.empty();
@@ -113,30 +113,30 @@ bool is_hooked(const Lifted& lifted) {
 
 }  // namespace
 
-std::unique_ptr<KeptTrace> KeptTrace::make(const aot::FlatFunction& function,
+std::unique_ptr<OpenTrace> OpenTrace::make(const aot::FlatFunction& function,
                                            const std::vector<at::Tensor>& inputs,
                                            const Graph& joint) {
-  std::unique_ptr<KeptTrace> kept(new KeptTrace());
-  kept->tracer_->live_tensors().start_watching();
+  std::unique_ptr<OpenTrace> open(new OpenTrace());
+  open->tracer_->live_tensors().start_watching();
   try {
-    kept->roots_ = Session(*kept->tracer_, /*joint=*/true).begin(function, inputs);
+    open->roots_ = Session(*open->tracer_, /*joint=*/true).begin(function, inputs);
   } catch (const std::exception&) {
     return nullptr;  // it did not throw before
   }
-  if (!kept->match(joint)) return nullptr;
-  kept->tracer_->writer().graph().forget_captured();
-  kept->tracer_->outside().forget_arguments();
-  kept->num_values_ = kept->graph().value_capacity();
-  return kept;
+  if (!open->match(joint)) return nullptr;
+  open->tracer_->writer().graph().forget_captured();
+  open->tracer_->outside().forget_arguments();
+  open->num_values_ = open->graph().value_capacity();
+  return open;
 }
 
-KeptTrace::~KeptTrace() {
+OpenTrace::~OpenTrace() {
   roots_.clear();
   if (!tracer_->is_closed()) tracer_->close();
   tracer_->live_tensors().forget_watched();
 }
 
-bool KeptTrace::match(const Graph& joint) {
+bool OpenTrace::match(const Graph& joint) {
   Matcher matcher(joint, tracer_->writer().graph());
   const bool is_same = matcher.run();
   values_ = matcher.take();
@@ -147,33 +147,33 @@ bool KeptTrace::match(const Graph& joint) {
   return is_same && tangents == roots_.size();
 }
 
-Edge KeptTrace::edge_of(const Value& input) const {
+Edge OpenTrace::edge_of(const Value& input) const {
   for (const Lifted& lifted : tracer_->outside().lifted()) {
     if (lifted.value == &input && lifted.link != GradLink::None) return {lifted.node, 0};
   }
   return {};
 }
 
-at::Tensor KeptTrace::find_outside(const Value& value) const {
+at::Tensor OpenTrace::find_outside(const Value& value) const {
   return value.id() < num_values_ ? at::Tensor() : tracer_->outside().find_real(value);
 }
 
 /// Hooks of a captured leaf run outside, but it shares its accumulator with the trace.
-void KeptTrace::check_usable() const {
+void OpenTrace::check_usable() const {
   const std::vector<Lifted>& lifted = tracer_->outside().lifted();
   if (is_spoiled_) {
     throw Unsupported("double backward",
                       "a custom autograd function or a hook writes to a tensor that its backward "
                       "did not make. Write to a clone of it.");
   }
-  if (std::any_of(lifted.begin(), lifted.end(), is_hooked)) {
+  if (std::any_of(lifted.begin(), lifted.end(), has_leaf_hooks)) {
     throw Unsupported("double backward",
                       "hook: a captured leaf got a hook after the function was compiled. Register "
                       "it before, or pass the leaf as an argument.");
   }
 }
 
-KeptTrace::Derivative KeptTrace::differentiate(
+OpenTrace::Derivative OpenTrace::differentiate(
     const Stage& stage, const std::vector<std::optional<TensorMeta>>& tangents,
     const std::vector<bool>& wanted, bool create_graph) {
   check_usable();
@@ -220,7 +220,7 @@ KeptTrace::Derivative KeptTrace::differentiate(
   return derivative;
 }
 
-void KeptTrace::add_targets(const std::vector<at::Tensor>& tangents, size_t num_lifted,
+void OpenTrace::add_targets(const std::vector<at::Tensor>& tangents, size_t num_lifted,
                             Derivative& derivative) const {
   for (const at::Tensor& tangent : tangents) {
     if (tangent.requires_grad())

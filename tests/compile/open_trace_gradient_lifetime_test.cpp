@@ -12,7 +12,7 @@ using Tensors = std::vector<at::Tensor>;
 using torch::autograd::AutogradContext;
 using torch::autograd::grad;
 
-TEST(KeptGradient, TakesRandomNumbersFromTheFirstRun) {
+TEST(OpenTraceGradient, TakesRandomNumbersFromTheFirstRun) {
   const auto f = [](const at::Tensor& x) {
     return Cube::apply(torch::dropout(x.exp(), 0.5, true)) * torch::dropout(x.detach(), 0.5, true);
   };
@@ -27,7 +27,7 @@ TEST(KeptGradient, TakesRandomNumbersFromTheFirstRun) {
   expect_hits(compiled);
 }
 
-TEST(KeptGradient, ReleasesWhatItHoldsAsEagerDoes) {
+TEST(OpenTraceGradient, ReleasesWhatItHoldsAsEagerDoes) {
   auto compiled =
       compiled_by_call([](const at::Tensor& x) { return Cube::apply(x.sin()); }, {}, leaf({3}));
   const at::Tensor x = leaf({3});
@@ -41,7 +41,7 @@ TEST(KeptGradient, ReleasesWhatItHoldsAsEagerDoes) {
   EXPECT_THROW(grad({y}, {x}), c10::Error);
 }
 
-TEST(KeptGradient, NoticesWritesToWhatItNeeds) {
+TEST(OpenTraceGradient, NoticesWritesToWhatItNeeds) {
   auto compiled =
       compiled_by_call([](const at::Tensor& x) { return Cube::apply(x); }, {}, leaf({3}) * 2);
   const at::Tensor start = leaf({3});
@@ -55,7 +55,7 @@ TEST(KeptGradient, NoticesWritesToWhatItNeeds) {
   expect_hits(compiled);
 }
 
-TEST(KeptGradient, KeepsNoArguments) {
+TEST(OpenTraceGradient, KeepsNoArguments) {
   auto compiled =
       compile([](const at::Tensor& x) { return Cube::apply(x.sin()).sum(); }, {.confirm = 0});
   for (int call = 0; call < 3; ++call) {
@@ -68,7 +68,7 @@ TEST(KeptGradient, KeepsNoArguments) {
   expect_hits(compiled);
 }
 
-TEST(KeptGradient, IsGoneWithTheFunction) {
+TEST(OpenTraceGradient, IsGoneWithTheFunction) {
   const auto token = std::make_shared<int>();
   {
     auto compiled = compile([token](const at::Tensor& x) { return Cube::apply(x.sin()); },
@@ -80,7 +80,7 @@ TEST(KeptGradient, IsGoneWithTheFunction) {
   EXPECT_EQ(token.use_count(), 1);
 }
 
-TEST(KeptGradient, FindsReplacedParameters) {
+TEST(OpenTraceGradient, FindsReplacedParameters) {
   at::Tensor weight = leaf({3});
   const auto f = [&](const at::Tensor& x) { return Cube::apply(x * weight); };
   auto compiled = compile(f, {.fullgraph = true, .confirm = 0});
@@ -103,7 +103,7 @@ struct Doubling : torch::autograd::Function<Doubling> {
   }
 };
 
-TEST(KeptGradient, ABackwardThatChangesWhatItSaved) {
+TEST(OpenTraceGradient, ABackwardThatChangesWhatItSaved) {
   const auto f = [](const at::Tensor& x) { return Doubling::apply(x.sin()).sum(); };
   auto compiled = compile(f, {.confirm = 0});
   for (int call = 0; call < 3; ++call) {
@@ -114,7 +114,7 @@ TEST(KeptGradient, ABackwardThatChangesWhatItSaved) {
   }
 }
 
-TEST(KeptGradient, AHookThatComesLater) {
+TEST(OpenTraceGradient, AHookThatComesLater) {
   const auto two_gradients = [](auto& f, const at::Tensor& x, const at::Tensor& weight) {
     weight.mutable_grad().reset();
     const at::Tensor y = f(x);
@@ -149,14 +149,14 @@ void expect_changing_derivatives(const Make& make) {
   EXPECT_EQ(compiled.stats().cache_hits, 0u);
 }
 
-TEST(KeptGradient, AFunctionThatTakesOtherTensorsRunsEagerly) {
+TEST(OpenTraceGradient, AFunctionThatTakesOtherTensorsRunsEagerly) {
   const Tensors weights = {at::full({3}, 2.), at::full({3}, 5.)};
   expect_changing_derivatives([&](int& runs) {
     return [&](const at::Tensor& x) { return Cube::apply(x) * weights[runs++ % 2]; };
   });
 }
 
-TEST(KeptGradient, AFunctionThatChangesRunsEagerly) {
+TEST(OpenTraceGradient, AFunctionThatChangesRunsEagerly) {
   expect_changing_derivatives([](int& runs) {
     return [&](const at::Tensor& x) {
       return ++runs % 2 == 1 ? Cube::apply(x) : Cube::apply(x.sin());

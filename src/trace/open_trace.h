@@ -12,19 +12,19 @@
 
 namespace ahead::tracing {
 
-/// A traced function whose autograd graph is kept, so that it can be differentiated later on in
+/// A traced function whose trace stays open: its autograd graph can be differentiated later on in
 /// every way that eager could: custom functions and hooks run anew for each derivative.
 ///
 /// It holds what the autograd graph of an eager call holds, without data and without arguments.
-class KeptTrace {
+class OpenTrace {
  public:
-  /// Traces a function that was captured as `joint`, which still has its captured tensors. Null if
-  /// the function does something else this time.
-  static std::unique_ptr<KeptTrace> make(const aot::FlatFunction& function,
+  /// Traces a function again that was traced as `joint`, which still has its captured tensors. Null
+  /// if the function does something else this time.
+  static std::unique_ptr<OpenTrace> make(const aot::FlatFunction& function,
                                          const std::vector<at::Tensor>& inputs, const Graph& joint);
-  ~KeptTrace();
-  KeptTrace(const KeptTrace&) = delete;
-  KeptTrace& operator=(const KeptTrace&) = delete;
+  ~OpenTrace();
+  OpenTrace(const OpenTrace&) = delete;
+  OpenTrace& operator=(const OpenTrace&) = delete;
 
   /// The function's results with a tangent, in the order of the joint graph's tangents.
   const torch::autograd::edge_list& roots() const { return roots_; }
@@ -66,7 +66,7 @@ class KeptTrace {
   at::Tensor find_outside(const Value& value) const;
 
  private:
-  KeptTrace() : tracer_(c10::make_intrusive<Tracer>(TraceOptions{})) {}
+  OpenTrace() : tracer_(c10::make_intrusive<Tracer>(TraceOptions{})) {}
 
   bool match(const Graph& joint);
   void check_usable() const;
