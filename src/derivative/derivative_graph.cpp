@@ -139,8 +139,7 @@ class Losses {
       if (node->phase == Phase::Forward && ops::is_ordered(*node)) return node->op().name();
       mark_operands(*node);
     }
-    // Eager complains about what a training step inside the function has overwritten.
-    return differentiates ? "" : find_changed_input(epilogue);
+    return find_changed_input(epilogue, differentiates);
   }
 
  private:
@@ -164,13 +163,23 @@ class Losses {
     });
   }
 
+  /// Eager complains about what a training step inside the function has overwritten without
+  /// autograd's knowledge; of what was overwritten with it eager has saved a copy.
+  static bool is_changed(const runtime::Epilogue& epilogue, bool differentiates, int32_t input) {
+    if (!differentiates) return changes_input(epilogue, input);
+    return std::any_of(epilogue.writes.begin(), epilogue.writes.end(),
+                       [&](const runtime::Epilogue::Write& write) {
+                         return write.input == input && write.seen_by_autograd;
+                       });
+  }
+
   /// An input that the backward itself takes is one that eager has saved, and complains about.
-  std::string find_changed_input(const runtime::Epilogue& epilogue) const {
+  std::string find_changed_input(const runtime::Epilogue& epilogue, bool differentiates) const {
     int32_t position = 0;
     for (const Graph::Input& input : joint_.inputs()) {
       if (input.slot.kind == Slot::Kind::Tangent) continue;
       const uint32_t id = input.value->id();
-      if (computed_from_[id] && !is_saved_[id] && changes_input(epilogue, position))
+      if (computed_from_[id] && !is_saved_[id] && is_changed(epilogue, differentiates, position))
         return input.value->meta.str();
       ++position;
     }

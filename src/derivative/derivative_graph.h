@@ -29,7 +29,8 @@ using GivenValues = std::unordered_map<const Value*, size_t>;
 /// Something that derivatives need of the forward and that cannot be had: nobody saved it, and
 /// computing it again would take an operator that may run only once, or an input that the call
 /// changes. Empty if there is none. Inputs that eager, too, would miss do not count; for a function
-/// that differentiates something itself that is all of them.
+/// that differentiates something itself these are all that it writes to without autograd's
+/// knowledge.
 std::string find_lost(const JointGraph& joint, const std::vector<SavedValue>& saved,
                       const runtime::Epilogue& epilogue, bool differentiates);
 

@@ -345,5 +345,24 @@ TEST(SecondDerivatives, ThroughAnInnerStepWithNoise) {
   }));
 }
 
+/// Eager has saved a copy of what the function overwrote; if a graph has not, the call runs
+/// eagerly.
+TEST(SecondDerivatives, OfAnArgumentThatIsOverwrittenBesideAGradientTakenInside) {
+  expect_settled(like_eager([](auto& wrap, Log& log) {
+    auto overwrite = wrap([](at::Tensor x) {
+      x.sin_();
+      const at::Tensor slope = grad({x.exp().sum()}, {x})[0];
+      return x * slope;
+    });
+    for (int call = 0; call < 12; ++call) {
+      const at::Tensor source = leaf({3}), x = source * 1;
+      overwrite(x);
+      const at::Tensor first = grad({x.sum()}, {source}, {}, true, /*create_graph=*/true)[0];
+      log("first", first);
+      log("second", grad({first.sum()}, {source})[0]);
+    }
+  }));
+}
+
 }  // namespace
 }  // namespace ahead::test
