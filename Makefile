@@ -18,7 +18,7 @@ build = cmake --build $(1) --parallel $(JOBS)
 ctest = ctest --test-dir $(1) --output-on-failure --parallel $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup configure build demo test bench fuzz asan tsan format lint docs-check install clean
+.PHONY: help setup configure build demo test bench fuzz asan tsan format lint headers docs-check install clean
 
 help:  ## List the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
@@ -69,6 +69,9 @@ lint: configure  ## Check format, layers and, in src/, the clang-tidy rules
 	@.deps/clang-format --dry-run -Werror $(SOURCES)
 	@python3 tools/check_layers.py
 	@printf '%s\n' $(filter src/%.cpp,$(SOURCES)) | xargs -P $(JOBS) -n 4 .deps/clang-tidy -p build --quiet
+
+headers: build  ## Compile each header alone, which batches of files would hide
+	@python3 tools/check_headers.py build $(JOBS)
 
 docs-check:  ## Check the links, file names and commands in the documentation
 	@python3 tools/check_docs.py

@@ -31,9 +31,9 @@ def command_for_headers(commands):
     """How a test is compiled on top of the precompiled header, without its file and its output."""
     for entry in commands:
         words = shlex.split(entry["command"])
-        if "cmake_pch.hxx" not in entry["command"] or "-o" not in words:
+        if "-include" not in words or "cmake_pch.hxx" not in entry["command"] or "-o" not in words:
             continue
-        if words[-1].endswith(("cmake_pch.hxx", "cmake_pch.hxx.cxx")):
+        if not entry["file"].endswith("_test.cpp"):
             continue
         output = words.index("-o")
         return words[:output] + ["-fsyntax-only", "-x", "c++"], entry["directory"]
@@ -70,13 +70,14 @@ def main(build, jobs):
 class SelfTest(unittest.TestCase):
     def test_command(self):
         commands = [
-            {"command": "c++ -o a.o -c a.cpp", "directory": "x"},
-            {"command": "c++ -include b/cmake_pch.hxx -o t.o -c t.cpp", "directory": "y"},
+            {"command": "c++ -o a_test.o -c a_test.cpp", "directory": "x", "file": "a_test.cpp"},
+            {"command": "c++ -include b/cmake_pch.hxx -o p.o -c p.cxx", "directory": "x", "file": "p.cxx"},
+            {"command": "c++ -include b/cmake_pch.hxx -o t.o -c t_test.cpp", "directory": "y", "file": "t_test.cpp"},
         ]
         self.assertEqual(
             command_for_headers(commands),
             (["c++", "-include", "b/cmake_pch.hxx", "-fsyntax-only", "-x", "c++"], "y"))
-        self.assertIsNone(command_for_headers(commands[:1]))
+        self.assertIsNone(command_for_headers(commands[:2]))
 
     def test_header_that_needs_another(self):
         with tempfile.TemporaryDirectory() as folder:
