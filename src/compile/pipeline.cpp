@@ -110,11 +110,11 @@ CallPlan plan_inference(TracedFunction traced, const std::vector<at::Tensor>& ar
   Graph graph = without_gradient(std::move(traced.trace.graph));
   write_in_graph_if_wanted(graph, frame, BackwardPlan(), "", arguments, options, stages);
   stages.optimise(graph, "");
-  auto [forward, seconds] = Stages::run([&] {
-    return compilers.inference(runtime::request_for(graph, std::string(plan_name) + ".inference",
-                                                    compilers.num_params_buffers));
-  });
-  stages.keep("inference", seconds, graph);
+  aot::Executable forward =
+      stages.compile(compilers.inference,
+                     runtime::request_for(graph, std::string(plan_name) + ".inference",
+                                          compilers.num_params_buffers),
+                     "inference");
   return {.name = plan_name,
           .prologue = std::move(frame.prologue),
           .forward = std::move(forward),
@@ -250,7 +250,7 @@ CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::OpenTrace
       stages.compile(compilers.forward,
                      runtime::request_for(halves.forward, std::string(plan_name) + ".forward",
                                           compilers.num_params_buffers),
-                     ".forward");
+                     "backend.forward");
   std::shared_ptr<const runtime::DebugAsserts> asserts =
       asserts_for(halves.forward, &halves.backward, options, compilers);
   backward.program = std::make_shared<runtime::BackwardProgram>(

@@ -29,9 +29,9 @@ void Stages::optimise(Graph& graph, std::string_view part) {
 }
 
 aot::Executable Stages::compile(const aot::GraphCompiler& compiler,
-                                const aot::CompileRequest& request, std::string_view part) {
+                                const aot::CompileRequest& request, std::string name) {
   auto [executable, seconds] = run([&] { return compiler(request); });
-  keep(std::string("backend").append(part), seconds, request.graph);
+  keep(std::move(name), seconds, request.graph);
   return std::move(executable);
 }
 
@@ -43,7 +43,7 @@ aot::GraphCompiler Stages::optimising(aot::GraphCompiler compiler, std::string p
     return stages->compile(compiler,
                            {graph, request.inputs, request.donated, request.static_inputs,
                             request.target, request.name},
-                           part);
+                           "backend" + part);
   };
 }
 

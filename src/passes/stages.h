@@ -55,9 +55,9 @@ class Stages : public std::enable_shared_from_this<Stages> {
 
   /// Runs all passes over a graph.
   void optimise(Graph& graph, std::string_view part);
-  /// Lets a backend compile a graph.
+  /// Lets a backend compile a graph, which is kept under this name.
   aot::Executable compile(const aot::GraphCompiler& compiler, const aot::CompileRequest& request,
-                          std::string_view part);
+                          std::string name);
   /// A compiler that runs all passes before the given one is asked.
   aot::GraphCompiler optimising(aot::GraphCompiler compiler, std::string part);
 

@@ -24,6 +24,20 @@ std::vector<at::Tensor> derivatives(F&& f, const at::Tensor& x, int order) {
   return all;
 }
 
+/// Expects derivatives to take the random numbers that the function drew, as eager's do.
+template <class F>
+void expect_derivatives_with_random_numbers(const F& f) {
+  auto compiled = compile(f, {.fullgraph = true, .confirm = 0});
+  for (int call = 0; call < 3; ++call) {
+    const at::Tensor x = leaf({16});
+    torch::manual_seed(call);
+    const std::vector<at::Tensor> expected = derivatives(f, x, 3);
+    torch::manual_seed(call);
+    expect_same(expected, derivatives(compiled, x, 3));
+  }
+  expect_hits(compiled);
+}
+
 /// Expects the derivatives of a compiled function to be eager's, whatever is saved and computed
 /// again.
 template <class F>

@@ -16,15 +16,7 @@ TEST(OpenTraceGradient, TakesRandomNumbersFromTheFirstRun) {
   const auto f = [](const at::Tensor& x) {
     return Cube::apply(torch::dropout(x.exp(), 0.5, true)) * torch::dropout(x.detach(), 0.5, true);
   };
-  auto compiled = compile(f, {.fullgraph = true, .confirm = 0});
-  for (int call = 0; call < 3; ++call) {
-    const at::Tensor x = leaf({16});
-    torch::manual_seed(call);
-    const Tensors expected = derivatives(f, x, 3);
-    torch::manual_seed(call);
-    expect_same(expected, derivatives(compiled, x, 3));
-  }
-  expect_hits(compiled);
+  expect_derivatives_with_random_numbers(f);
 }
 
 TEST(OpenTraceGradient, ReleasesWhatItHoldsAsEagerDoes) {

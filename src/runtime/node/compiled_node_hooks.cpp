@@ -70,7 +70,7 @@ void CompiledNode::check_hooks(const variable_list& gradients) {
   if (plan_->backward.passed_by.empty()) return;
   bool is_hidden = false;
   for (uint32_t place = 0; place < plan_->backward.passed_by.size(); ++place)
-    is_hidden |= has_hook(*this, place) && is_passed(place, gradients);
+    is_hidden |= is_passed(place, gradients) && has_hook(*this, place);
   for (const Watched& watched : watched_) {
     auto alive = watched.result.lock();
     if (!alive || !is_passed(watched.place, gradients)) continue;
