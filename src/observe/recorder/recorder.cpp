@@ -57,6 +57,7 @@ Recorder::Recorder(const std::vector<at::Tensor>& inputs, std::shared_ptr<const 
   tape_->num_inputs = static_cast<int32_t>(inputs.size());
   tape_->first_sequence = first_sequence_;
   tape_->ambients.push_back(Ambient::current());
+  if (before_ != nullptr) expect_as_much_as(*before_);
   for (const at::Tensor& input : inputs) {
     owners_of_inputs_.push_back(input.use_count());
     const auto known = ids_.find(input.unsafeGetTensorImpl());
@@ -87,6 +88,17 @@ Recorder::Recorder(const std::vector<at::Tensor>& inputs, std::shared_ptr<const 
 }
 
 Recorder::~Recorder() = default;
+
+/// Most calls do what the one before did.
+void Recorder::expect_as_much_as(const Tape& tape) {
+  const auto num_variables = static_cast<size_t>(tape.num_variables);
+  tape_->steps.reserve(tape.steps.size());
+  tape_->nodes.reserve(tape.nodes.size());
+  variables_.reserve(num_variables);
+  ids_.reserve(num_variables);
+  memories_.reserve(num_variables);
+  made_by_.reserve(tape.nodes.size());
+}
 
 /// Once for each tensor: what it was when it was met first, or a view of it.
 void Recorder::note_entry(const at::Tensor& tensor, const WeakTensor& grad,

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+#include <c10/util/flat_hash_map.h>
 
 #include <mutex>
 #include <optional>
@@ -76,6 +78,7 @@ class Recorder {
 
   void call_in_kernel(const ObservedOp& kernel, const c10::OperatorHandle& handle,
                       c10::DispatchKeySet keys, torch::jit::Stack& stack);
+  void expect_as_much_as(const Tape& tape);
   uint32_t note_ambient();
   void check_engine();
   bool is_in_backward() const;
@@ -132,14 +135,14 @@ class Recorder {
   std::shared_ptr<Tape> tape_ = std::make_shared<Tape>();
   std::recursive_mutex mutex_;
   std::vector<Variable> variables_;
-  std::unordered_map<const c10::TensorImpl*, VariableId> ids_;
+  ska::flat_hash_map<const c10::TensorImpl*, VariableId> ids_;
   /// What the call before used, by memory: it may be met by another handle first.
   std::unordered_map<const c10::StorageImpl*, std::vector<WeakTensor>> used_before_;
   struct Memory {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;
-    std::vector<VariableId> variables;
+    c10::SmallVector<VariableId, 4> variables;
   };
-  std::unordered_map<const c10::StorageImpl*, Memory> memories_;
+  ska::flat_hash_map<const c10::StorageImpl*, Memory> memories_;
   /// New memory that the host may write to: what an operator left empty, and what can be asked
   /// whether somebody did.
   struct NewMemory {
@@ -152,7 +155,7 @@ class Recorder {
     VariableId id;
     uint32_t output_nr;
   };
-  std::unordered_map<const torch::autograd::Node*, std::vector<Made>> made_by_;
+  ska::flat_hash_map<const torch::autograd::Node*, c10::SmallVector<Made, 2>> made_by_;
   std::unordered_map<const torch::autograd::Node*, std::shared_ptr<CustomHistory>> customs_;
   /// `.grad` of leaves, as the call began or as they were met, and by that the leaf.
   struct FirstGrad {
@@ -174,7 +177,7 @@ class Recorder {
   std::vector<EntryState> entry_states_;
   std::vector<size_t> owners_of_inputs_;            ///< as the call began
   std::unordered_set<VariableId> stored_at_entry_;  ///< what the call before stored and is there
-  std::unordered_set<const c10::TensorImpl*> noted_;
+  ska::flat_hash_set<const c10::TensorImpl*> noted_;
   std::optional<tracing::GeneratorPosition> generator_;
   const uint64_t first_sequence_;
   /// The node of a backward in which the call is made.

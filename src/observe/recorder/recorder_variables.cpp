@@ -52,8 +52,9 @@ bool Recorder::is_inside(int32_t scope) const {
 
 VariableId Recorder::meet(const at::Tensor& tensor) {
   const auto known = ids_.find(tensor.unsafeGetTensorImpl());
-  const VariableId id = known == ids_.end() ? meet_unknown(tensor) : known->second;
-  if (known != ids_.end()) note_changes(id, tensor);
+  const bool is_known = known != ids_.end();
+  const VariableId id = is_known ? known->second : meet_unknown(tensor);
+  if (is_known) note_changes(id, tensor);
   leave_scopes(id);
   return id;
 }
@@ -242,7 +243,7 @@ void Recorder::see(VariableId id, const at::Tensor& tensor) {
   variable.requires_grad = tensor.requires_grad();
   variable.has_flag = has_flag(tensor);
   if (variable.history != nullptr) {
-    std::vector<Made>& made = made_by_[variable.history];
+    c10::SmallVector<Made, 2>& made = made_by_[variable.history];
     if (made.empty()) tape_->nodes.push_back(weak(peek_meta(tensor)->grad_fn_));
     made.push_back({id, variable.output_nr});
   }

@@ -50,6 +50,11 @@ const torch::autograd::ViewInfo* replayed_view(const at::Tensor& tensor) {
   return view->get_backward_view().has_view_fn() ? &view->get_backward_view() : nullptr;
 }
 
+/// The node of a leaf; null: it is another one. Cheaper than a dynamic_cast.
+AccumulateGrad* as_leaf(torch::autograd::Node& node) {
+  return typeid(node) == typeid(AccumulateGrad) ? static_cast<AccumulateGrad*>(&node) : nullptr;
+}
+
 /// Hooks of tensors are told to the recorder; these are not.
 bool has_hooks(torch::autograd::Node& node) {
   return !node.pre_hooks().empty() || !node.post_hooks().empty();
@@ -68,6 +73,7 @@ void for_each_saved_tensor(const NodePtr& node, Visit&& visit) {
   } catch (const std::exception&) {
     // Released, or a node that does not tell.
   }
+  if (call.tensor_args.inputs.empty()) return;
   std::unordered_set<const c10::TensorImpl*> unpacked;
   for (const auto& [saved, arg] : call.tensor_args.*member(SavedVariables())) {
     at::Tensor& data = const_cast<SavedVariable*>(saved)->*member(SavedData());
@@ -113,7 +119,7 @@ void OwnerCount::count_saved(std::vector<NodePtr> open) {
     const NodePtr node = std::move(open.back());
     open.pop_back();
     if (!node || walked_.count(node.get()) != 0) continue;
-    if (auto* leaf = dynamic_cast<AccumulateGrad*>(node.get())) {
+    if (const AccumulateGrad* leaf = as_leaf(*node)) {
       walked_.emplace(node.get(), node);
       if (leaf->variable.defined()) ++owners_[leaf->variable.unsafeGetTensorImpl()];
       continue;
@@ -138,7 +144,7 @@ void OwnerCount::let_go(const at::Tensor& tensor) {
   if (has_lost_history(tensor)) return;
   const at::Tensor alias = alias_of(tensor);
   for (const auto& [address, node] : walked_) {
-    if (node->sequence_nr() < first_of_call_ || dynamic_cast<AccumulateGrad*>(node.get())) continue;
+    if (node->sequence_nr() < first_of_call_ || as_leaf(*node)) continue;
     for_each_saved_tensor(node, [&](at::Tensor& saved) {
       if (saved.is_same(tensor)) saved = alias;
     });

@@ -1,7 +1,8 @@
 #pragma once
 
+#include <c10/util/flat_hash_map.h>
+
 #include <string>
-#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -47,8 +48,8 @@ class OwnerCount {
   bool is_chained(const at::Tensor& tensor) const;
 
   const uint64_t first_sequence_, first_of_call_;
-  std::unordered_map<const c10::TensorImpl*, size_t> owners_;
-  std::unordered_map<const torch::autograd::Node*, NodePtr> walked_;
+  ska::flat_hash_map<const c10::TensorImpl*, size_t> owners_;
+  ska::flat_hash_map<const torch::autograd::Node*, NodePtr> walked_;
   std::unordered_set<const c10::TensorImpl*> chained_bases_;
   std::string hooked_;
 };

@@ -15,6 +15,13 @@ at::CPUGeneratorImpl* cpu_impl(const at::Generator& generator) {
   return generator.device().is_cpu() ? generator.get<at::CPUGeneratorImpl>() : nullptr;
 }
 
+at::mt19937 engine_of(const at::Generator& generator) {
+  // Seeding a new one takes thousands of instructions.
+  static const at::mt19937 none;
+  at::CPUGeneratorImpl* cpu = cpu_impl(generator);
+  return cpu == nullptr ? none : cpu->engine();
+}
+
 bool engine_leads_to(at::mt19937 from, const at::mt19937& to) {
   const at::mt19937_data_pod wanted = to.data();
   for (int64_t drawn = 0; drawn < most_drawn_elsewhere;) {
@@ -30,13 +37,11 @@ bool engine_leads_to(at::mt19937 from, const at::mt19937& to) {
 
 }  // namespace
 
-GeneratorPosition::GeneratorPosition(const at::Generator& generator) {
-  if (at::CPUGeneratorImpl* cpu = cpu_impl(generator)) {
-    engine_ = cpu->engine();
-  } else {
-    seed_ = generator.current_seed();
-    offset_ = generator.get_offset();
-  }
+GeneratorPosition::GeneratorPosition(const at::Generator& generator)
+    : engine_(engine_of(generator)) {
+  if (generator.device().is_cpu()) return;
+  seed_ = generator.current_seed();
+  offset_ = generator.get_offset();
 }
 
 bool GeneratorPosition::operator==(const GeneratorPosition& other) const {
