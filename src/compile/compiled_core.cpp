@@ -16,7 +16,6 @@
 
 namespace ahead::detail {
 
-using runtime::AmbientState;
 using runtime::CallPlan;
 
 namespace {
@@ -155,7 +154,7 @@ std::vector<Program> CompiledCore::programs() const {
 
 std::string CompiledCore::explain(const FlatTree& inputs) const {
   if (const auto reason = state_->eager_reason.load()) return "runs eagerly: " + *reason;
-  const Situation now{inputs, AmbientState::current()};
+  const Situation now{inputs, Ambient::current()};
   const std::shared_ptr<const State::Entries> entries = state_->entries.load();
   if (entries->empty()) return "nothing is compiled yet";
   std::string text;

@@ -20,7 +20,7 @@ namespace ahead::detail {
 /// A call, as far as it can be told from others without running the user's function.
 struct Situation {
   const FlatTree& inputs;
-  runtime::AmbientState ambient;
+  Ambient ambient;
   const HostParts* host = nullptr;  ///< what the callable has itself; null: it is not looked at
 };
 
@@ -39,7 +39,7 @@ struct CallKind {
                      const Dependence& depends_on, const std::vector<at::Tensor>& arguments) const;
 
   TreeSpec spec;
-  runtime::AmbientState ambient;
+  Ambient ambient;
   compiling::ModuleWatch::Readings modules;
   std::shared_ptr<const Dependence::Value> dependence;  ///< null: there is none
   /// What the guard is about; without a program it has arguments only.

@@ -24,7 +24,6 @@ namespace {
 
 using observe::Tape;
 using observe::TapeDifference;
-using runtime::AmbientState;
 
 /// How often one kind of call may turn out to do something else before it runs eagerly.
 constexpr int64_t most_differences = 3;
@@ -135,7 +134,7 @@ Served ObservedCall::serve(const FlatTree& inputs, const HostParts& host) {
     state_.say(reason, " Such calls run eagerly.");
     return run_eagerly();
   }
-  const Situation now{inputs, AmbientState::current(), &host};
+  const Situation now{inputs, Ambient::current(), &host};
   std::vector<std::shared_ptr<Entry>> entries;
   Served served;
   bool is_eager = false, is_due = false;

@@ -51,7 +51,7 @@ class TracedEntry {
 Served CompiledCore::serve_traced(const FlatTree& inputs, const aot::FlatFunction& function,
                                   const MakePrototype& prototype) {
   state_->calls.fetch_add(1, std::memory_order_relaxed);
-  const Situation now{inputs, runtime::AmbientState::current()};
+  const Situation now{inputs, Ambient::current()};
   std::shared_ptr<Entry> entry;
   state_->for_each_fitting(now, options_, [&](const std::shared_ptr<Entry>& fitting) {
     entry = fitting;

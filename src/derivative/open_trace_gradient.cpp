@@ -11,12 +11,12 @@
 #include <optional>
 
 #include "ahead/errors.h"
+#include "base/ambient.h"
 #include "base/libtorch.h"
 #include "checkpoint/region_watch.h"
 #include "checkpoint/saved_tensor_hooks.h"
 #include "derivative/derivative_graph.h"
 #include "derivative/forward_cone.h"
-#include "runtime/call/call_guards.h"
 #include "runtime/call/surroundings.h"
 #include "runtime/compile_request.h"
 #include "runtime/node/branch_node.h"
@@ -26,7 +26,6 @@
 namespace ahead::compiling {
 namespace {
 
-using runtime::AmbientState;
 using torch::autograd::edge_list;
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
@@ -57,7 +56,7 @@ Given try_to_get(Get&& get) {
 /// What decides which derivative is meant.
 struct Key {
   std::vector<int64_t> shape;
-  AmbientState ambient;
+  Ambient ambient;
   bool operator==(const Key&) const = default;
 };
 
@@ -220,7 +219,7 @@ class OpenTraceGradient final : public runtime::DifferentiableBackward,
   }
 
   static Key key_of(const Tensors& tangents, const std::vector<bool>& wanted) {
-    Key key{{at::GradMode::is_enabled()}, AmbientState::current()};
+    Key key{{at::GradMode::is_enabled()}, Ambient::current()};
     key.shape.insert(key.shape.end(), wanted.begin(), wanted.end());
     for (const at::Tensor& tangent : tangents) {
       key.shape.push_back(tangent.defined());

@@ -9,8 +9,8 @@
 #include <bit>
 #include <cstring>
 
+#include "base/ambient.h"
 #include "engine/node_calls.h"
-#include "runtime/call/call_guards.h"
 
 namespace ahead::engine {
 namespace {
@@ -253,7 +253,7 @@ void Backward::refuse(std::string reason) {
 
 void Backward::describe_surroundings() {
   put(backend_);
-  put(runtime::AmbientState::current().words());
+  put(Ambient::current().words());
 }
 
 void Backward::know_nodes(const NodePtr& root) {

@@ -126,13 +126,13 @@ size_t Recorder::add(Step step) {
 
 uint32_t Recorder::note_ambient() {
   std::vector<Ambient>& ambients = tape_->ambients;
-  const runtime::AmbientState now = runtime::AmbientState::current();
+  const Ambient now = Ambient::current();
   const uint32_t last = tape_->last_ambient;
-  if (ambients[last].state == now) return last;
+  if (ambients[last] == now) return last;
   for (uint32_t i = 0; i < ambients.size(); ++i) {
-    if (ambients[i].state == now) return tape_->last_ambient = i;
+    if (ambients[i] == now) return tape_->last_ambient = i;
   }
-  ambients.push_back(Ambient::current());
+  ambients.push_back(now);
   return tape_->last_ambient = static_cast<uint32_t>(ambients.size() - 1);
 }
 

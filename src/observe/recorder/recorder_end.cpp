@@ -100,7 +100,7 @@ void Recorder::compare_stored(const OwnerCount& count) {
 /// A graph cannot switch autocast or the default type for the caller.
 void Recorder::check_modes() {
   const Ambient &first = tape_->ambients.front(), now = Ambient::current();
-  if (!(first.autocast == now.autocast) || first.state.default_dtype != now.state.default_dtype)
+  if (!(first.autocast == now.autocast) || first.default_dtype != now.default_dtype)
     refuse(
         "autocast: the function leaves it, or the default dtype, in another state than it found "
         "it. Switch it outside, or with a guard inside.");

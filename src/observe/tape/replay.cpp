@@ -12,6 +12,7 @@
 
 #include "ahead/errors.h"
 #include "observe/state/entry_state.h"
+#include "observe/tape/ambient_replay.h"
 #include "observe/tape/expect.h"
 #include "trace/dispatch/known_results.h"
 #include "trace/observers/checkpoint_tags.h"

@@ -166,7 +166,7 @@ class Comparison {
       outcome = is_outcome(a.args[0]) && is_outcome(b.args[0]) && a.ins == b.ins;
       return "a value that is read: " + text_of(b.args[0]) + " instead of " + text_of(a.args[0]);
     }
-    if (!(before_.ambients[a.ambient].state == now_.ambients[b.ambient].state))
+    if (!(before_.ambients[a.ambient] == now_.ambients[b.ambient]))
       return name_of(b) + ": other modes (grad mode, autocast and the like)";
     if (a.args.size() != b.args.size()) return name_of(b) + ": other arguments";
     for (size_t i = 0; i < a.args.size(); ++i) {

@@ -13,9 +13,9 @@
 
 #include "ahead/checkpoint.h"
 #include "ahead/graph.h"
+#include "base/ambient.h"
 #include "base/libtorch.h"
 #include "observe/recorder/observed_op.h"
-#include "observe/tape/ambient.h"
 #include "observe/tape/custom_formula.h"
 #include "observe/tape/hook_closure.h"
 

@@ -1,8 +1,5 @@
 #include "runtime/call/call_guards.h"
 
-#include <ATen/Context.h>
-#include <ATen/autocast_mode.h>
-#include <c10/core/DefaultDtype.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -62,47 +59,6 @@ class SeenTensors {
 };
 
 }  // namespace
-
-AmbientState AmbientState::current() {
-  const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
-  const c10::AutogradState& autograd = c10::AutogradState::get_tls_state();
-  const at::Context& context = at::globalContext();
-  return {.included_keys = keys.included_.raw_repr(),
-          .excluded_keys = keys.excluded_.raw_repr(),
-          .grad_mode = autograd.get_grad_mode(),
-          .inference_mode = autograd.get_inference_mode(),
-          .default_dtype = c10::get_default_dtype_as_scalartype(),
-          .autocast_cpu = at::autocast::get_autocast_dtype(at::kCPU),
-          .autocast_cuda = at::autocast::get_autocast_dtype(at::kCUDA),
-          .autocast_cache = at::autocast::is_autocast_cache_enabled(),
-          .deterministic = context.deterministicAlgorithms(),
-          .deterministic_warn_only = context.deterministicAlgorithmsWarnOnly()};
-}
-
-std::array<uint64_t, 3> AmbientState::words() const {
-  uint64_t rest = 0;
-  for (at::ScalarType dtype : {default_dtype, autocast_cpu, autocast_cuda}) {
-    rest = rest << 8 | static_cast<uint8_t>(dtype);
-  }
-  for (bool flag :
-       {grad_mode, inference_mode, autocast_cache, deterministic, deterministic_warn_only}) {
-    rest = rest << 1 | static_cast<uint64_t>(flag);
-  }
-  return {included_keys, excluded_keys, rest};
-}
-
-std::string AmbientState::difference(const AmbientState& now) const {
-  if (grad_mode != now.grad_mode) return now.grad_mode ? "grad mode is on" : "grad mode is off";
-  if (inference_mode != now.inference_mode)
-    return now.inference_mode ? "inference mode is on" : "inference mode is off";
-  if (default_dtype != now.default_dtype)
-    return std::string("the default dtype is ") + c10::toString(now.default_dtype);
-  if (deterministic != now.deterministic ||
-      deterministic_warn_only != now.deterministic_warn_only) {
-    return "deterministic algorithms were switched on or off";
-  }
-  return *this == now ? "" : "autocast or another dispatcher mode is different";
-}
 
 TensorGuard::TensorGuard(const at::Tensor& tensor, bool offset)
     : keys(tensor.key_set().raw_repr()),

@@ -15,24 +15,6 @@
 
 namespace ahead::runtime {
 
-/// What, beside its arguments, decides how a function runs: modes, autocast, global settings.
-struct AmbientState {
-  /// The state of the calling thread.
-  static AmbientState current();
-  bool operator==(const AmbientState& other) const { return words() == other.words(); }
-  bool operator!=(const AmbientState& other) const { return !(*this == other); }
-  /// All of it as numbers, for keys.
-  std::array<uint64_t, 3> words() const;
-  /// What differs, in words; empty if nothing does.
-  std::string difference(const AmbientState& now) const;
-
-  uint64_t included_keys, excluded_keys;
-  bool grad_mode, inference_mode;
-  at::ScalarType default_dtype, autocast_cpu, autocast_cuda;
-  bool autocast_cache;
-  bool deterministic, deterministic_warn_only;
-};
-
 /// What a graph takes for granted about one tensor.
 struct TensorGuard {
   TensorGuard(const at::Tensor& tensor, bool with_offset);

@@ -1,15 +1,14 @@
 #include "runtime/call/surroundings.h"
 
 #include <ATen/autocast_mode.h>
-#include <c10/core/DefaultDtype.h>
 
 #include <mutex>
 
 #include "base/generators.h"
 
 namespace ahead::runtime {
-Surroundings::Surroundings()
-    : autocast_(AutocastState::current()), default_dtype_(c10::get_default_dtype_as_scalartype()) {
+
+Surroundings::Surroundings() : ambient_(Ambient::current()) {
   for (at::Generator& generator : default_generators()) {
     std::lock_guard<std::mutex> lock(generator.mutex());
     at::Tensor state = generator.get_state();
@@ -22,8 +21,7 @@ void Surroundings::apply() const {
     std::lock_guard<std::mutex> lock(generator.mutex());
     generator.set_state(state);
   }
-  autocast_.apply();
-  c10::set_default_dtype(c10::scalarTypeToTypeMeta(default_dtype_));
+  ambient_.apply_dtypes();
 }
 
 Surroundings::Scope::~Scope() {

@@ -7,12 +7,13 @@
 #include <utility>
 #include <vector>
 
-#include "base/autocast.h"
+#include "base/ambient.h"
 
 namespace ahead::runtime {
 
-/// What decides besides arguments what a function computes: the states of the random number
-/// generators, autocast, the default dtype.
+/// What decides besides arguments what a function computes, so that it can be computed again: the
+/// modes, of which autocast and the default dtype are put back, and the states of the random number
+/// generators.
 class Surroundings {
  public:
   /// As they are now.
@@ -35,8 +36,7 @@ class Surroundings {
 
  private:
   std::vector<std::pair<at::Generator, at::Tensor>> generators_;
-  AutocastState autocast_;
-  at::ScalarType default_dtype_;
+  Ambient ambient_;
 };
 
 }  // namespace ahead::runtime

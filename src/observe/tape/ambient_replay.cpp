@@ -1,15 +1,15 @@
-#include "observe/tape/ambient.h"
+#include "observe/tape/ambient_replay.h"
 
 #include <ATen/core/grad_mode.h>
 #include <c10/core/DefaultDtype.h>
+#include <c10/core/ScalarTypeToTypeMeta.h>
 
 namespace ahead::observe {
 
 AmbientReplay::~AmbientReplay() {
   const bool grad_mode = at::GradMode::is_enabled();
   leave_keys();
-  autocast_before_.apply();
-  c10::set_default_dtype(c10::scalarTypeToTypeMeta(dtype_before_));
+  before_.apply_dtypes();
   at::GradMode::set_enabled(grad_mode);
 }
 
@@ -21,16 +21,15 @@ void AmbientReplay::leave_keys() {
 void AmbientReplay::apply(const Ambient& ambient) {
   if (now_ == &ambient) return;
   now_ = &ambient;
-  const runtime::AmbientState &first = first_.state, &state = ambient.state;
   leave_keys();
   // What the function was called in is the caller's business.
-  const bool switches_inference = state.inference_mode != first.inference_mode;
-  if (switches_inference) inference_.emplace(state.inference_mode);
+  const bool switches_inference = ambient.inference_mode != first_.inference_mode;
+  if (switches_inference) inference_.emplace(ambient.inference_mode);
   if (!(ambient.autocast == AutocastState::current())) ambient.autocast.apply();
-  c10::set_default_dtype(c10::scalarTypeToTypeMeta(state.default_dtype));
-  const uint64_t more = switches_inference ? 0 : state.excluded_keys & ~first.excluded_keys;
+  c10::set_default_dtype(c10::scalarTypeToTypeMeta(ambient.default_dtype));
+  const uint64_t more = switches_inference ? 0 : ambient.excluded_keys & ~first_.excluded_keys;
   if (more != 0) excluded_.emplace(c10::DispatchKeySet(c10::DispatchKeySet::RAW, more));
-  at::GradMode::set_enabled(state.grad_mode);
+  at::GradMode::set_enabled(ambient.grad_mode);
 }
 
 }  // namespace ahead::observe

@@ -4,18 +4,9 @@
 
 #include <optional>
 
-#include "base/autocast.h"
-#include "runtime/call/call_guards.h"
+#include "base/ambient.h"
 
 namespace ahead::observe {
-
-/// The modes under which an operator was called, so that it can be called under them again.
-struct Ambient {
-  static Ambient current() { return {runtime::AmbientState::current(), AutocastState::current()}; }
-
-  runtime::AmbientState state;
-  AutocastState autocast;
-};
 
 /// Puts the modes of recorded calls into effect, one after the other, as seen from those that the
 /// recording began with; at its end those that there were. Grad mode stays as it was put last.
@@ -33,8 +24,7 @@ class AmbientReplay {
 
   const Ambient& first_;
   const Ambient* now_ = nullptr;
-  const AutocastState autocast_before_ = AutocastState::current();
-  const at::ScalarType dtype_before_ = c10::get_default_dtype_as_scalartype();
+  const Ambient before_ = Ambient::current();
   std::optional<c10::InferenceMode> inference_;
   std::optional<c10::impl::ExcludeDispatchKeyGuard> excluded_;
 };
