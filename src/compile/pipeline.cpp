@@ -197,9 +197,9 @@ PartitionedGraphs partition(const JointGraph& joint, const TracedFunction& trace
 
 /// The backward as something that can be differentiated; null if the options do not want it.
 std::shared_ptr<runtime::DifferentiableBackward> differentiable_backward(
-    std::unique_ptr<tracing::OpenTrace> open, const TracedFunction& traced, const JointGraph& joint,
-    const PartitionedGraphs& halves, const Options& options, const detail::Compilers& compilers,
-    Stages& stages) {
+    std::unique_ptr<tracing::DifferentiableTrace> open, const TracedFunction& traced,
+    const JointGraph& joint, const PartitionedGraphs& halves, const Options& options,
+    const detail::Compilers& compilers, Stages& stages) {
   if (!options.double_backward) return nullptr;
   std::shared_ptr<runtime::DifferentiableBackward> made;
   if (open != nullptr) {
@@ -223,7 +223,7 @@ std::vector<bool> donated_by(const BackwardPlan& backward) {
 }
 
 /// The plan for a function with results that have a history.
-CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::OpenTrace> open,
+CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::DifferentiableTrace> open,
                        const std::vector<at::Tensor>& arguments, const Options& options,
                        const detail::Compilers& compilers, Stages& stages) {
   CallFrame& frame = traced.frame;
@@ -289,7 +289,7 @@ Compilation compile_function(const aot::FlatFunction& function,
       Stages::run([&] { return trace_function(function, inputs, options); });
   result.trace_seconds = trace_seconds;
   auto [plan, seconds] = Stages::run([&, &traced = traced] {
-    std::unique_ptr<tracing::OpenTrace> open = open_trace(traced, options);
+    std::unique_ptr<tracing::DifferentiableTrace> open = open_trace(traced, options);
     Graph& graph = traced.trace.graph;
     // The plan holds the captured tensors, and nobody else, so that it can tell when they are
     // stale.

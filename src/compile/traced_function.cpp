@@ -11,6 +11,9 @@
 #include "ir/slots.h"
 #include "ops/facts/node_facts.h"
 #include "plan/synthetic_base.h"
+#include "trace/analysis/function_meta.h"
+#include "trace/backward_trace.h"
+#include "trace/open_trace.h"
 
 namespace ahead::compiling {
 namespace {
@@ -55,6 +58,15 @@ void check_settings(const BackwardAutocastChoice& choice) {
   }
 }
 
+/// Traces a function with its gradient, even where grad mode is off: the function may switch it on.
+tracing::JointTrace trace_joint(const aot::FlatFunction& function,
+                                const std::vector<at::Tensor>& inputs,
+                                const std::optional<AutocastState>& backward_autocast) {
+  std::unique_ptr<tracing::OpenTrace> open = tracing::trace_forward(function, inputs);
+  tracing::FunctionMeta meta = tracing::analyse(*open);
+  return tracing::trace_backward(std::move(open), std::move(meta), backward_autocast);
+}
+
 /// Traces a function, over synthetic bases if need be.
 TracedFunction trace_once(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
                           const std::optional<AutocastState>& backward_autocast) {
@@ -64,13 +76,13 @@ TracedFunction trace_once(const aot::FlatFunction& function, const std::vector<a
   const AutocastRestore autocast;
   TracedFunction traced;
   try {
-    traced.trace = tracing::trace_with_facts(function, inputs, backward_autocast);
+    traced.trace = trace_joint(function, inputs, backward_autocast);
     traced.frame = frame_of(traced.trace);
     traced.function = function;
     traced.inputs = inputs;
   } catch (const tracing::AliasedWrite&) {
     const MergedArguments merged(function, inputs);
-    traced.trace = tracing::trace_with_facts(merged.function(), merged.inputs(), backward_autocast);
+    traced.trace = trace_joint(merged.function(), merged.inputs(), backward_autocast);
     traced.frame = merged.adapted(frame_of(traced.trace));
     traced.is_merged = true;
     traced.function = merged.function();
@@ -161,8 +173,8 @@ TracedFunction trace_function(const aot::FlatFunction& function,
   return traced;
 }
 
-std::unique_ptr<tracing::OpenTrace> open_trace(const TracedFunction& traced,
-                                               const Options& options) {
+std::unique_ptr<tracing::DifferentiableTrace> open_trace(const TracedFunction& traced,
+                                                         const Options& options) {
   const tracing::JointTrace& trace = traced.trace;
   if (!options.double_backward || !has_tangents(trace.graph)) return nullptr;
   const bool is_special = trace.opaque_gradient || trace.hidden_write ||
@@ -172,7 +184,7 @@ std::unique_ptr<tracing::OpenTrace> open_trace(const TracedFunction& traced,
   const runtime::RegionWatch::Pause unwatched;
   const AutocastRestore autocast;
   return trace_explained(options, [&] {
-    return tracing::OpenTrace::make(traced.function, traced.inputs, trace.graph);
+    return tracing::DifferentiableTrace::make(traced.function, traced.inputs, trace.graph);
   });
 }
 

@@ -5,8 +5,8 @@
 
 #include "ahead/options.h"
 #include "plan/call_frame.h"
+#include "trace/differentiable_trace.h"
 #include "trace/joint_trace.h"
-#include "trace/open_trace.h"
 
 namespace ahead::compiling {
 
@@ -31,7 +31,7 @@ TracedFunction trace_function(const aot::FlatFunction& function,
 
 /// Traces a function once more for derivatives that the operators in its graph do not tell. Null if
 /// there are none, or if the function does something else this time.
-std::unique_ptr<tracing::OpenTrace> open_trace(const TracedFunction& traced,
-                                               const Options& options);
+std::unique_ptr<tracing::DifferentiableTrace> open_trace(const TracedFunction& traced,
+                                                         const Options& options);
 
 }  // namespace ahead::compiling

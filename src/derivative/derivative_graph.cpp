@@ -10,11 +10,12 @@
 namespace ahead::compiling {
 namespace {
 
-using tracing::OpenTrace;
+using tracing::DifferentiableTrace;
 
 class Cutter {
  public:
-  Cutter(const OpenTrace& trace, const OpenTrace::Derivative& derivative, const GivenValues& given)
+  Cutter(const DifferentiableTrace& trace, const DifferentiableTrace::Derivative& derivative,
+         const GivenValues& given)
       : trace_(trace), derivative_(derivative), given_(given) {
     needed_.resize(trace.graph().value_capacity());
     copies_.resize(trace.graph().value_capacity(), nullptr);
@@ -107,8 +108,8 @@ class Cutter {
     }
   }
 
-  const OpenTrace& trace_;
-  const OpenTrace::Derivative& derivative_;
+  const DifferentiableTrace& trace_;
+  const DifferentiableTrace::Derivative& derivative_;
   const GivenValues& given_;
   std::vector<bool> needed_;
   std::vector<const Node*> nodes_;
@@ -198,7 +199,8 @@ std::string find_lost(const JointGraph& joint, const std::vector<SavedValue>& sa
   return Losses(joint, saved).find(epilogue, differentiates);
 }
 
-DerivativeGraph cut_derivative(const OpenTrace& trace, const OpenTrace::Derivative& derivative,
+DerivativeGraph cut_derivative(const DifferentiableTrace& trace,
+                               const DifferentiableTrace::Derivative& derivative,
                                const GivenValues& given) {
   return Cutter(trace, derivative, given).run();
 }

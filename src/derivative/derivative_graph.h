@@ -6,7 +6,7 @@
 
 #include "ahead/partition.h"
 #include "runtime/call/call_plan.h"
-#include "trace/open_trace.h"
+#include "trace/differentiable_trace.h"
 
 namespace ahead::compiling {
 
@@ -36,8 +36,8 @@ std::string find_lost(const JointGraph& joint, const std::vector<SavedValue>& sa
 
 /// Cuts what a derivative computes out of its trace. What is not given is computed again; throws
 /// Unsupported if that is not possible.
-DerivativeGraph cut_derivative(const tracing::OpenTrace& trace,
-                               const tracing::OpenTrace::Derivative& derivative,
+DerivativeGraph cut_derivative(const tracing::DifferentiableTrace& trace,
+                               const tracing::DifferentiableTrace::Derivative& derivative,
                                const GivenValues& given);
 
 }  // namespace ahead::compiling

@@ -29,7 +29,7 @@ namespace {
 using torch::autograd::edge_list;
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
-using tracing::OpenTrace;
+using tracing::DifferentiableTrace;
 using Need = runtime::DifferentiableBackward::Need;
 using Tensors = std::vector<at::Tensor>;
 
@@ -66,7 +66,7 @@ struct Case {
   aot::Executable run;
   std::vector<DerivativeGraph::Source> sources;
   std::vector<size_t> outputs;
-  OpenTrace::Derivative derivative;
+  DifferentiableTrace::Derivative derivative;
   /// For each target of the next derivative, which gradients lead to it.
   std::vector<std::vector<bool>> leading;
   GivenValues given;  ///< for derivatives of this one
@@ -109,9 +109,9 @@ class DerivativeNode final : public torch::autograd::Node {
 class OpenTraceGradient final : public runtime::DifferentiableBackward,
                                 public std::enable_shared_from_this<OpenTraceGradient> {
  public:
-  OpenTraceGradient(std::unique_ptr<OpenTrace> trace, aot::GraphCompiler compiler,
+  OpenTraceGradient(std::unique_ptr<DifferentiableTrace> trace, aot::GraphCompiler compiler,
                     const std::optional<AutocastState>& autocast, std::vector<Need> needs,
-                    OpenTrace::Stage outputs, GivenValues given)
+                    DifferentiableTrace::Stage outputs, GivenValues given)
       : trace_(std::move(trace)),
         compiler_(std::move(compiler)),
         autocast_(autocast),
@@ -256,7 +256,7 @@ class OpenTraceGradient final : public runtime::DifferentiableBackward,
     }
     auto made = std::make_unique<Case>();
     made->derivative = trace_->differentiate(from.derivative.next, metas, wanted, create_graph);
-    const OpenTrace::Stage& next = made->derivative.next;
+    const DifferentiableTrace::Stage& next = made->derivative.next;
     made->leading = tracing::roots_leading_to(next.targets, next.roots);
     made->given = from.given;
     made->num_given = from.num_given + tangents.size();
@@ -276,7 +276,7 @@ class OpenTraceGradient final : public runtime::DifferentiableBackward,
     made.outputs = std::move(program.gradients);
   }
 
-  std::unique_ptr<OpenTrace> trace_;
+  std::unique_ptr<DifferentiableTrace> trace_;
   const aot::GraphCompiler compiler_;
   const std::optional<AutocastState> autocast_;  ///< none: the one there is
   const std::vector<Need> needs_;
@@ -373,7 +373,8 @@ GivenValues find_given(const std::vector<Need>& needs, const std::vector<SavedVa
 }
 
 /// The roots in the order of the backward's tangents.
-edge_list find_roots(const OpenTrace& trace, const JointGraph& joint, const Graph& backward) {
+edge_list find_roots(const DifferentiableTrace& trace, const JointGraph& joint,
+                     const Graph& backward) {
   std::vector<int32_t> outputs;
   for (const Graph::Input& input : joint.inputs()) {
     if (input.slot.kind == Slot::Kind::Tangent) outputs.push_back(input.slot.index);
@@ -391,14 +392,14 @@ edge_list find_roots(const OpenTrace& trace, const JointGraph& joint, const Grap
 }  // namespace
 
 std::shared_ptr<runtime::DifferentiableBackward> make_open_trace_gradient(
-    std::unique_ptr<OpenTrace> trace, const Graph& traced, const JointGraph& joint,
+    std::unique_ptr<DifferentiableTrace> trace, const Graph& traced, const JointGraph& joint,
     const PartitionedGraphs& graphs, const aot::GraphCompiler& compiler,
     const std::optional<AutocastState>& autocast) {
   const ValueMap values = values_of_copy(trace->values(), traced, joint);
   const std::vector<const Value*> inputs = forward_inputs(joint);
   std::vector<Need> needs = find_needs(joint, graphs, inputs, values);
   GivenValues given = find_given(needs, graphs.saved, inputs, values);
-  OpenTrace::Stage outputs{find_roots(*trace, joint, graphs.backward), {}};
+  DifferentiableTrace::Stage outputs{find_roots(*trace, joint, graphs.backward), {}};
   for (const Graph::Output& output : graphs.backward.outputs()) {
     const Value* value = values[inputs[static_cast<size_t>(output.slot.index)]->id()];
     outputs.targets.push_back(value == nullptr ? torch::autograd::Edge() : trace->edge_of(*value));

@@ -4,7 +4,7 @@
 
 #include "ahead/partition.h"
 #include "runtime/call/call_plan.h"
-#include "trace/open_trace.h"
+#include "trace/differentiable_trace.h"
 
 namespace ahead::compiling {
 
@@ -17,8 +17,8 @@ namespace ahead::compiling {
 /// A derivative is an Unsupported if it would have to run something random or effectful again, or
 /// needs an input that was overwritten; neither is so where find_lost() finds nothing.
 std::shared_ptr<runtime::DifferentiableBackward> make_open_trace_gradient(
-    std::unique_ptr<tracing::OpenTrace> trace, const Graph& traced, const JointGraph& joint,
-    const PartitionedGraphs& graphs, const aot::GraphCompiler& compiler,
+    std::unique_ptr<tracing::DifferentiableTrace> trace, const Graph& traced,
+    const JointGraph& joint, const PartitionedGraphs& graphs, const aot::GraphCompiler& compiler,
     const std::optional<AutocastState>& autocast);
 
 }  // namespace ahead::compiling

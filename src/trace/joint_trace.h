@@ -121,14 +121,6 @@ class AliasedWrite : public Unsupported {
   using Unsupported::Unsupported;
 };
 
-/// Traces a function with its gradient, the latter under `backward_autocast` (none: under the
-/// autocast there is). What the function does to its arguments and how its results share memory are
-/// told by facts rather than by the graph. A tensor that the function stores outside itself is
-/// refused.
-JointTrace trace_with_facts(const aot::FlatFunction& function,
-                            const std::vector<at::Tensor>& inputs,
-                            const std::optional<AutocastState>& backward_autocast);
-
 /// Traces a function without its gradient, for inputs whose layout may change: one layout for each,
 /// nothing for those that are fixed. Without any, no size changes.
 Graph trace_symbolic(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,

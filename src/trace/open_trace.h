@@ -1,83 +1,88 @@
 #pragma once
 
-#include <torch/csrc/autograd/edge.h>
+#include <ATen/core/grad_mode.h>
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "ahead/executable.h"
-#include "ir/copy.h"
+#include "trace/sizes/symbolic_layout.h"
 #include "trace/tracer.h"
 
 namespace ahead::tracing {
 
-/// A traced function whose trace stays open: its autograd graph can be differentiated later on in
-/// every way that eager could: custom functions and hooks run anew for each derivative.
+/// How a function is traced.
+struct ForwardOptions {
+  TraceOptions trace = {};
+  /// Whether its gradient is to be traced, too.
+  bool joint = true;
+  /// Whether the tensors that it makes are watched, since the trace will not be closed soon.
+  bool watches_tensors = false;
+  /// The layout of each input that may change; without any, no size changes.
+  std::vector<std::optional<SymbolicLayout>> layouts = {};
+};
+
+/// A function that was run under a tracer, whose trace can go on: its results can be looked at and
+/// differentiated. Whatever happens, nothing of the trace stays behind in tensors from outside.
 ///
-/// It holds what the autograd graph of an eager call holds, without data and without arguments.
+/// The thread is inside the trace from run() or enter() until leave() or close().
 class OpenTrace {
  public:
-  /// Traces a function again that was traced as `joint`, which still has its captured tensors. Null
-  /// if the function does something else this time.
-  static std::unique_ptr<OpenTrace> make(const aot::FlatFunction& function,
-                                         const std::vector<at::Tensor>& inputs, const Graph& joint);
+  explicit OpenTrace(const ForwardOptions& options);
   ~OpenTrace();
   OpenTrace(const OpenTrace&) = delete;
   OpenTrace& operator=(const OpenTrace&) = delete;
 
-  /// The function's results with a tangent, in the order of the joint graph's tangents.
-  const torch::autograd::edge_list& roots() const { return roots_; }
-  /// What stands for the joint graph's inputs and for the values of its forward, by Value::id();
-  /// null for others.
-  const ValueMap& values() const { return values_; }
-  /// Where the gradient of a graph input is found; invalid if it has none.
-  torch::autograd::Edge edge_of(const Value& input) const;
-  const Graph& graph() const { return tracer_->writer().graph(); }
+  const c10::intrusive_ptr<Tracer>& tracer() const { return tracer_; }
+  GraphWriter& writer() const { return tracer_->writer(); }
+  Outside& outside() const { return tracer_->outside(); }
+  Graph& graph() const { return writer().graph(); }
+  const ForwardOptions& options() const { return options_; }
+  /// Since the trace was made.
+  double seconds() const;
 
-  /// What can be differentiated, and by what.
-  struct Stage {
-    torch::autograd::edge_list roots, targets;
-  };
+  /// Enters the trace, for operators to be recorded.
+  void enter();
+  /// Enters the trace and runs the function on what stands for the inputs.
+  void run(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs);
+  /// The arguments, by identity: they may be gone.
+  const std::vector<const c10::TensorImpl*>& inputs() const { return inputs_; }
+  /// What the function returned. The trace has it no longer.
+  std::vector<at::Tensor> take_results() { return std::move(results_); }
+  /// Accumulators that leaves from outside had before set_() or resize_() in the function.
+  const std::vector<NodePtr>& old_accumulators() const { return old_accumulators_; }
 
-  /// Gradients, written down at the end of the graph.
-  struct Derivative {
-    std::vector<Value*> tangents;     ///< of each root; null: undefined
-    std::vector<Value*> gradients;    ///< by each target; null: undefined
-    std::vector<bool> has_history;    ///< for each gradient
-    std::vector<at::Tensor> outside;  ///< tensors from outside, met now, that require grad
-    const Node* before = nullptr;     ///< the last node of what was there before
-    /// The gradients with a history, by the targets of before, the tangents that require grad, and
-    /// `outside`.
-    Stage next;
-  };
+  /// Adds a tensor, which may be one from outside or undefined, to the graph's outputs. Returns
+  /// what stands for it in the trace.
+  at::Tensor add_output(const at::Tensor& tensor, Slot slot);
 
-  /// Differentiates a stage as eager does, where undefined tangents and unwanted gradients are left
-  /// out. The tangents say how they look and whether they require grad. Gradients have a history
-  /// only if `create_graph`.
-  ///
-  /// Throws Unsupported if the backward writes to something that it did not make.
-  Derivative differentiate(const Stage& stage,
-                           const std::vector<std::optional<TensorMeta>>& tangents,
-                           const std::vector<bool>& wanted, bool create_graph);
-
-  /// The tensor from outside that a value stands for, if no run of the function itself has met it:
-  /// its contents at the time of the backward count, as in eager. Undefined for other values.
-  at::Tensor find_outside(const Value& value) const;
+  /// Leaves the trace, which stays open. Tensors from outside are as they were before.
+  void leave();
+  /// Ends the trace. Left already, or not.
+  Graph close();
 
  private:
-  OpenTrace() : tracer_(c10::make_intrusive<Tracer>(TraceOptions{})) {}
+  std::vector<at::Tensor> lift(const std::vector<at::Tensor>& inputs);
+  std::vector<at::Tensor> call(const aot::FlatFunction& function, std::vector<at::Tensor> inputs);
+  void find_new_accumulators();
+  void restore_grads();
 
-  bool match(const Graph& joint);
-  void check_usable() const;
-  void add_targets(const std::vector<at::Tensor>& tangents, size_t num_lifted,
-                   Derivative& derivative) const;
-
-  c10::intrusive_ptr<Tracer> tracer_;
-  torch::autograd::edge_list roots_;
-  ValueMap values_;
-  size_t num_values_ = 0;  ///< once the function had run
-  bool is_spoiled_ = false;
+  const ForwardOptions options_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  const c10::intrusive_ptr<Tracer> tracer_;
+  std::vector<const c10::TensorImpl*> inputs_;
+  std::vector<at::Tensor> results_;
+  std::vector<NodePtr> old_accumulators_;
+  bool is_clean_ = false;  ///< tensors from outside are as they were before
+  std::optional<TraceScope> scope_;
+  std::optional<at::AutoGradMode> grad_mode_;  ///< puts back the mode of the caller
 };
+
+/// Runs a function under a tracer.
+std::unique_ptr<OpenTrace> trace_forward(const aot::FlatFunction& function,
+                                         const std::vector<at::Tensor>& inputs,
+                                         const ForwardOptions& options = {});
 
 }  // namespace ahead::tracing

@@ -1,32 +1,27 @@
 #include "trace/retrace.h"
 
-#include <ATen/core/grad_mode.h>
-
 #include "ahead/errors.h"
-#include "trace/tracer.h"
+#include "trace/open_trace.h"
 
 namespace ahead::tracing {
 
 Graph retrace(const Graph& graph, const aot::FlatFunction& function,
               const std::vector<TensorMeta>& inputs) {
-  const auto tracer = c10::make_intrusive<Tracer>(TraceOptions{});
-  {
-    TraceScope scope(*tracer);
-    at::NoGradGuard no_grad;
-    tracer->writer().set_phase(Phase::Backward);
-    std::vector<at::Tensor> arguments;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      TensorMeta meta = inputs[i];
-      meta.offset = 0;
-      arguments.push_back(tracer->writer().add_input(graph.inputs()[i].slot, std::move(meta)));
-    }
-    const std::vector<at::Tensor> results = function(arguments);
-    for (size_t i = 0; i < results.size(); ++i) {
-      Value* value = results[i].defined() ? value_of(results[i]) : nullptr;
-      tracer->writer().graph().add_output(value, graph.outputs()[i].slot);
-    }
+  OpenTrace open({.joint = false});
+  open.enter();
+  at::GradMode::set_enabled(false);
+  open.writer().set_phase(Phase::Backward);
+  std::vector<at::Tensor> arguments;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    TensorMeta meta = inputs[i];
+    meta.offset = 0;
+    arguments.push_back(open.writer().add_input(graph.inputs()[i].slot, std::move(meta)));
   }
-  Graph retraced = tracer->close();
+  std::vector<at::Tensor> results = function(arguments);
+  for (size_t i = 0; i < results.size(); ++i) open.add_output(results[i], graph.outputs()[i].slot);
+  results.clear();
+  arguments.clear();
+  Graph retraced = open.close();
   if (retraced.inputs().size() != inputs.size()) {
     throw Unsupported("trace", "a graph holds tensors that it does not take as inputs.");
   }

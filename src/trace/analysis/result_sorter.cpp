@@ -1,4 +1,4 @@
-#include "trace/result_sorter.h"
+#include "trace/analysis/result_sorter.h"
 
 #include <ATen/FunctionalStorageImpl.h>
 #include <ATen/FunctionalTensorWrapper.h>
