@@ -102,10 +102,11 @@ class ObservedCall {
   std::string why_never_settled(const Observation::State& observation, const Tape& tape) const;
   void note_difference(Candidate& candidate, const TapeDifference& found);
   void guard_by_grads();
-  /// A program for a recorded function that reads values, or not; `before` is the recording of the
-  /// call before.
+  /// How programs are made of recordings that read values, or not.
+  Options options_for(bool reads) const;
+  /// A program for a recorded function; `before` is the recording of the call before.
   compiling::Compilation make(const aot::FlatFunction& function,
-                              const std::vector<at::Tensor>& arguments, bool reads,
+                              const std::vector<at::Tensor>& arguments, const Options& options,
                               const Tape* before);
   std::shared_ptr<Entry> compile(Observation::State& observation,
                                  const std::shared_ptr<const Tape>& tape,
@@ -220,8 +221,12 @@ Served ObservedCall::run(const std::shared_ptr<Entry>& entry, const Situation& n
 
 std::optional<std::vector<at::Tensor>> ObservedCall::run_parts(
     Entry& entry, const std::vector<at::Tensor>& arguments) {
+  Options options = options_for(entry.reads_values);
+  // A part may write to an argument from which the backward of an earlier one would compute
+  // something again.
+  if (!options.partitioner.function()) options.partitioner = Partitioner::Default;
   return entry.split->run(arguments, [&](const aot::FlatFunction& part, const auto& inputs) {
-    compiling::Compilation made = make(part, inputs, entry.reads_values, /*before=*/nullptr);
+    compiling::Compilation made = make(part, inputs, options, /*before=*/nullptr);
     entry.add_owners(*made.plan);
     return made;
   });
@@ -386,12 +391,16 @@ bool ObservedCall::is_ready(Candidate& candidate, const std::shared_ptr<const Ta
   return false;
 }
 
-compiling::Compilation ObservedCall::make(const aot::FlatFunction& function,
-                                          const std::vector<at::Tensor>& arguments, bool reads,
-                                          const Tape* before) {
+Options ObservedCall::options_for(bool reads) const {
   Options options = options_;
   // Nothing may be written before all values have been looked at.
   if (reads) options.keep_input_mutations = false;
+  return options;
+}
+
+compiling::Compilation ObservedCall::make(const aot::FlatFunction& function,
+                                          const std::vector<at::Tensor>& arguments,
+                                          const Options& options, const Tape* before) {
   compiling::Compilation made =
       compiling::compile_function(function, arguments, options, compilers_);
   check_histories(*made.plan, arguments, before);
@@ -420,8 +429,8 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
   std::vector<Entry::Holders> holders;
   for (const observe::CapturedTensor& captured : tape->captured)
     holders.emplace_back(captured.tensor);
-  compiling::Compilation made = make(observe::replay(tape, observe::whole(*tape)), arguments, reads,
-                                     observation.before.get());
+  compiling::Compilation made = make(observe::replay(tape, observe::whole(*tape)), arguments,
+                                     options_for(reads), observation.before.get());
   auto entry =
       std::make_shared<Entry>(CallKind(observation.now, state_.modules.read(),
                                        options_.depends_on ? options_.depends_on.value() : nullptr,

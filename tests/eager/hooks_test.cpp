@@ -316,6 +316,30 @@ TEST(Hooks, BetweenWrites) {
   expect_hits(outcome);
 }
 
+/// What the backward needs was computed from a running scale that is written to behind the hook.
+TEST(Hooks, BeforeARunningScaleIsUpdated) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    const at::Tensor weight = leaf({3});
+    const at::Tensor scale = at::full({3}, 2.0);
+    auto layer = wrap([&](const at::Tensor& x, const at::Tensor& scale) {
+      const at::Tensor mean = at::zeros({3});
+      at::Tensor hidden =
+          at::batch_norm(x, weight, {}, mean, scale.square(), false, 0.1, 1e-5, false);
+      hidden.register_hook([](const at::Tensor& gradient) { return gradient * 2; });
+      const at::Tensor result = hidden.tanh();
+      at::NoGradGuard no_grad;
+      scale.mul_(0.9).add_(hidden.pow(2).mean(0), 0.1);
+      return result;
+    });
+    for (int call = 0; call < 20; ++call) {
+      layer(at::randn({2, 3}), scale).sum().backward();
+      log("weight", weight);
+      log("scale", scale);
+    }
+  });
+  expect_hits(outcome);
+}
+
 /// Two results, of which the loss needs one: the hook of what it does not need is not called.
 TEST(Hooks, OnWhatALossDoesNotReach) {
   const Outcome outcome = like_eager([](auto& wrap, Log& log) {

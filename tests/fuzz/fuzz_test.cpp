@@ -77,6 +77,12 @@ TEST_P(Fuzz, CompiledBackwards) {
   run(Campaign(engine_mode()), 2000, 0.01);
 }
 
+/// Programs that once differed, as long as the generator makes the same of their seeds.
+TEST(FuzzAgain, CompiledPrograms) {
+  Campaign campaign(compiled_mode());
+  for (const uint64_t seed : {109640, 109991, 116797, 400324, 400684, 500728}) campaign.run(seed);
+}
+
 // Two parts, so that both shards of the tests have work.
 INSTANTIATE_TEST_SUITE_P(Half, Fuzz, testing::Values(0, 1));
 
