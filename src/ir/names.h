@@ -22,7 +22,7 @@ struct NamedConstant {
   c10::TypeKind kind;
   int64_t number;
 };
-/// The two halves of the word for such a number; empty halves if there is no word.
+/// The two halves of the word for a named constant; empty halves if there is no word.
 std::pair<std::string_view, std::string_view> name_of(NamedConstant constant);
 std::optional<NamedConstant> find_named_constant(std::string_view word);
 
@@ -34,7 +34,7 @@ struct SlotFacts {
   std::string_view name;
   bool on_inputs;
   bool on_outputs;
-  Names index_names;  ///< what the slot's index counts in
+  Names index_names;  ///< the positions that the slot's index refers to
 };
 const SlotFacts& facts(Slot::Kind kind);
 const SlotFacts* find_slot_kind(std::string_view name);
