@@ -5,12 +5,13 @@
 namespace ahead::passes {
 namespace {
 
-/// What the nodes of a sub-graph take over from the node that calls it. Which of them are random or
-/// have effects, they know themselves.
+/// The tags that the nodes of a sub-graph take over from the node that calls it. Each node is
+/// random or has effects for itself.
 constexpr uint16_t inherited_tags =
     ~(static_cast<uint16_t>(Tag::Random) | static_cast<uint16_t>(Tag::Effect)) & 0xffff;
 
-/// A sub-graph may stand for values with another offset, which views of them would notice.
+/// Whether a call can be inlined. Its values may have other storage offsets than those of the
+/// sub-graph, whose views would then be wrong.
 bool fits(const Node& node) {
   const Graph& callee = *node.args()[0].graph();
   for (size_t i = 0; i < callee.inputs().size(); ++i) {

@@ -14,8 +14,8 @@
 namespace ahead::passes {
 
 /// The one door for every stage of every graph of a compiled function: of its forward, of each
-/// backward, of its derivatives. A stage is left out if the user wants that; it is timed, and what
-/// it made is verified and kept to be looked at. Several threads may use it at once.
+/// backward, of its derivatives. A stage is left out if the user wants that; it is timed, and its
+/// graph is verified and kept to be looked at. Several threads may use it at once.
 class Stages : public std::enable_shared_from_this<Stages> {
  public:
   enum class Keep : uint8_t { All, Nothing };
