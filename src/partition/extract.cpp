@@ -22,7 +22,7 @@ std::vector<const Node*> nodes_of(const Graph& graph) {
   return nodes;
 }
 
-/// New positions for those that are kept; -1 for the others.
+/// The new position of each entry that is kept; -1 for the others.
 template <class Entries, class Keep>
 std::vector<int32_t> renumber(const Entries& entries, Keep keep) {
   std::vector<int32_t> positions;
@@ -266,7 +266,7 @@ class Extractor {
     }
   }
 
-  /// Views of a copy begin where the copy does.
+  /// A saved copy has an offset of its own, from which the offsets of its views follow.
   static void move_views(const Node& node, ValueMap& map) {
     if (!ops::is_view(node)) return;
     const Value* source = node.args()[0].value();

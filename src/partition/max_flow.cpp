@@ -87,7 +87,7 @@ int64_t MaxFlow::run(int32_t source, int32_t sink) {
     current_arc_.assign(first_arc_.begin(), first_arc_.end() - 1);
     while (const int64_t flow = augment(source, sink)) {
       total += flow;
-      // A path of pipes that are never cut: no cut exists.
+      // A path of edges that are never cut: no cut exists.
       if (total >= kInfinite) return kInfinite;
     }
   }
