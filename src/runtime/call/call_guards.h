@@ -21,7 +21,7 @@ struct AmbientState {
   static AmbientState current();
   bool operator==(const AmbientState& other) const { return words() == other.words(); }
   bool operator!=(const AmbientState& other) const { return !(*this == other); }
-  /// All of it as numbers, for keys.
+  /// The whole state as numbers, for keys.
   std::array<uint64_t, 3> words() const;
   /// What differs, in words; empty if nothing does.
   std::string difference(const AmbientState& now) const;
@@ -52,8 +52,8 @@ struct TensorGuard {
 /// Everything that must hold for a plan to be right for a call. Frozen.
 class CallGuard {
  public:
-  /// For calls like this one. `inputs` are the plan's inputs, arguments first told from the rest by
-  /// the plan.
+  /// For calls like this one. `with_offsets`: storage offsets of arguments and captured tensors
+  /// must be the same, too.
   CallGuard(const CallPlan& plan, const std::vector<at::Tensor>& args, bool with_offsets);
 
   bool holds(const CallPlan& plan, const std::vector<at::Tensor>& args) const;
@@ -70,9 +70,9 @@ class CallGuard {
   static Descents find_descents(const CallPlan& plan, const std::vector<at::Tensor>& args);
 
   std::vector<TensorGuard> arguments_;
-  /// For each argument the first that is the same tensor.
+  /// For each argument, the first argument that is the same tensor.
   std::vector<int32_t> first_same_;
-  /// For each plan input that is no argument.
+  /// For each graph input that is a captured tensor or a `.grad`.
   std::vector<TensorGuard> captured_;
   std::vector<TensorGuard> bases_;
   /// For each new `.grad`: whether there was one before.

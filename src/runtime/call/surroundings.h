@@ -11,17 +11,17 @@
 
 namespace ahead::runtime {
 
-/// What decides besides arguments what a function computes: the states of the random number
+/// What a function's results depend on besides its arguments: the states of the random number
 /// generators, autocast, the default dtype.
 class Surroundings {
  public:
-  /// As they are now.
+  /// The current surroundings.
   Surroundings();
 
-  /// Puts them into effect again.
+  /// Puts these surroundings into effect again.
   void apply() const;
 
-  /// Puts surroundings into effect, and those that were there back at its end.
+  /// Puts surroundings into effect for a scope, at whose end the previous ones are restored.
   class Scope {
    public:
     explicit Scope(const Surroundings& surroundings) { surroundings.apply(); }
