@@ -23,7 +23,7 @@ void AmbientReplay::apply(const Ambient& ambient) {
   now_ = &ambient;
   const runtime::AmbientState &first = first_.state, &state = ambient.state;
   leave_keys();
-  // What the function was called in is the caller's business.
+  // The caller has put the inference mode into effect in which the function was called.
   const bool switches_inference = state.inference_mode != first.inference_mode;
   if (switches_inference) inference_.emplace(state.inference_mode);
   if (!(ambient.autocast == AutocastState::current())) ambient.autocast.apply();

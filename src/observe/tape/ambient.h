@@ -17,8 +17,8 @@ struct Ambient {
   AutocastState autocast;
 };
 
-/// Puts the modes of recorded calls into effect, one after the other, as seen from those that the
-/// recording began with; at its end those that there were. Grad mode stays as it was put last.
+/// Puts the modes of recorded calls into effect, one after the other, relative to the modes that
+/// the recording began with; at its end the previous ones are restored, but for grad mode.
 class AmbientReplay {
  public:
   explicit AmbientReplay(const Ambient& first) : first_(first) {}

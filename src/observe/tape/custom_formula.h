@@ -12,8 +12,8 @@
 
 namespace ahead::observe {
 
-/// The backward of a custom autograd function as a function of all it depends on: the gradients
-/// that come in, and what the forward left for it.
+/// The backward of a custom autograd function as a function of all it depends on: the incoming
+/// gradients, and the values that the forward saved.
 struct CustomFormula {
   using Apply = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& gradients,
                                                       const std::vector<c10::IValue>& saved)>;
