@@ -25,8 +25,8 @@ bool fits(const Node& node) {
   return true;
 }
 
-/// Puts the nodes of the sub-graph in place of the node; returns the first of them, or what comes
-/// after the node if there are none.
+/// Puts the nodes of the sub-graph in place of the node; returns the first of them, or the next
+/// node if there are none.
 Node* inline_call(Graph& graph, Node& node) {
   std::vector<Value*> operands;
   for (size_t i = 1; i < node.args().size(); ++i) operands.push_back(node.args()[i].value());
@@ -53,7 +53,7 @@ size_t inline_calls(Graph& graph) {
     if (node->op().in_dispatcher() || !fits(*node)) {
       node = node->next();
     } else {
-      // What was inlined may hold calls itself.
+      // The sub-graph may hold calls itself.
       node = inline_call(graph, *node);
       ++inlined;
     }

@@ -41,11 +41,11 @@ class Stages : public std::enable_shared_from_this<Stages> {
     return Timed<decltype(result)>{std::move(result), taken.count()};
   }
 
-  /// Verifies what a stage made, and keeps it.
+  /// Verifies the graph that a stage made, and keeps it.
   void keep(std::string name, double seconds, const Graph& graph);
 
   /// Runs a stage that rewrites a graph and says how often it changed something, unless it is
-  /// skipped. What it changed is kept under its name and that of the part.
+  /// skipped. A changed graph is kept under its name and that of the part.
   template <class Rewrite>
   void rewrite(std::string_view name, std::string_view part, Graph& graph, Rewrite&& rewriting) {
     if (is_skipped(name)) return;
@@ -61,7 +61,7 @@ class Stages : public std::enable_shared_from_this<Stages> {
   /// A compiler that runs all passes before the given one is asked.
   aot::GraphCompiler optimising(aot::GraphCompiler compiler, std::string part);
 
-  /// What was kept so far, in order.
+  /// The programs kept so far, in order.
   std::vector<Program> programs() const;
 
  private:
