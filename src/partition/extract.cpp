@@ -243,8 +243,8 @@ class Extractor {
     result_.backward.add_output(value, in_halves(output.slot), output.requires_grad);
   }
 
-  /// Adds a node to the backward graph behind everything it takes that is not there yet: what is
-  /// computed again is computed just before its first use.
+  /// Adds a node to the backward graph, after the makers of its operands that are not there yet, so
+  /// that recomputed nodes stand just before their first use.
   void emit(size_t node, ValueMap& map) {
     std::vector<size_t> missing;
     std::vector<size_t> pending{node};

@@ -47,8 +47,8 @@ bool MaxFlow::find_levels(int32_t source, int32_t sink) {
   return level_[static_cast<size_t>(sink)] >= 0;
 }
 
-/// Fills one path from the source to the sink along rising levels; returns what it carries, 0 if
-/// there is none left.
+/// Fills one path from the source to the sink along rising levels; returns its flow, 0 if there is
+/// no path left.
 int64_t MaxFlow::augment(int32_t source, int32_t sink) {
   std::vector<int32_t> path;  // arcs
   int32_t node = source;

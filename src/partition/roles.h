@@ -28,7 +28,7 @@ struct Role {
 /// Aliasing::group.
 std::vector<bool> find_visible(const Graph& joint, const ops::Aliasing& aliasing);
 
-/// The roles of all nodes, in their order, given what is visible. Throws Unsupported if a node
+/// The roles of all nodes, in their order, given find_visible(). Throws Unsupported if a node
 /// would have to be in both halves, though it may run only once or depends on a tangent.
 std::vector<Role> find_roles(const Graph& joint, const ops::Aliasing& aliasing,
                              const std::vector<bool>& is_visible);
