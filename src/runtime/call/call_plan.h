@@ -185,7 +185,7 @@ struct BackwardPlan {
     /// For intermediates: a graph output that shares their memory and that the caller could write
     /// to; -1: none.
     int32_t shares_with = -1;
-    int32_t place = 0;  ///< among the intermediates, or among the others
+    int32_t place = 0;  ///< among saved intermediates, or among saved inputs and outputs
   };
   /// Inputs that only some differentiable outputs lead to, the same ones for each input. In eager a
   /// backward from the other outputs does not reach these inputs.
@@ -209,8 +209,8 @@ struct BackwardPlan {
   /// For each differentiable output, the differentiable outputs whose saved tensors its backward
   /// releases, itself among them. Empty: any backward releases all.
   std::vector<std::vector<bool>> released_with;
-  /// For each differentiable output, those whose gradients pass through it in eager: they were
-  /// computed from it. Empty: there are none.
+  /// For each differentiable output, the differentiable outputs that were computed from it, so that
+  /// their gradients pass through it in eager. Empty: there are none.
   std::vector<std::vector<bool>> passed_by;
   std::vector<Saved> saved;
   /// The saved intermediates are moved into the backward where it runs for the last time.
