@@ -33,7 +33,7 @@ struct ObservedOp {
   bool is_factory = false;            ///< the result depends on no other tensor's contents
   bool is_random = false;
   bool is_of_the_user = false;  ///< a custom operator
-  /// The trace has a way with it that what it is made of has not.
+  /// It is traced by a decomposition (find_decomposition()) rather than by the operators it calls.
   bool has_decomposition = false;
 };
 

@@ -47,7 +47,7 @@ class EntryState {
   size_t nbytes_ = 0;
   std::vector<int64_t> sizes_, strides_;
   int64_t offset_ = 0;
-  // What the tensor has after the call, while it is as it was before the call.
+  // Between enter() and leave(): the tensor's `.grad` and storage after the call.
   bool is_exchanged_ = false;
   at::Tensor grad_at_end_;
   c10::Storage storage_at_end_;

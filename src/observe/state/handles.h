@@ -17,7 +17,7 @@ at::Tensor& handle_at(const detail::HostParts& parts, Handle handle);
 /// A handle that calls assign to.
 struct KnownHandle {
   Handle handle;
-  bool is_used = false;  ///< some call uses what it has
+  bool is_used = false;  ///< some call uses the handle's tensor
   /// The callable's bytes after a call that assigned to the handle.
   HostSnapshot assigned = {};
 };
@@ -35,8 +35,8 @@ class HandleWatch {
 
   /// Whether a known handle had this tensor when the call began.
   bool had(const at::Tensor& tensor) const;
-  /// Completes the recording of the call when it is over: where what it stored is, which of the
-  /// tensors that it used were there before, and what was moved.
+  /// Completes the recording of the call when it is over: the handles of stored and of captured
+  /// tensors, and the tensors that were moved from one handle to another.
   void finish(Tape& tape);
 
  private:

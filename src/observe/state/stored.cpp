@@ -55,8 +55,9 @@ bool has_hooks(torch::autograd::Node& node) {
   return !node.pre_hooks().empty() || !node.post_hooks().empty();
 }
 
-/// Calls visit(tensor) for each tensor that an autograd node saved, as often as it did; what it
-/// assigns is saved instead, but for what custom functions keep by themselves.
+/// Calls visit(tensor) for each tensor that an autograd node saved, as often as it did. A tensor
+/// that visit assigns is saved instead, but not where a custom function keeps it without a
+/// SavedVariable.
 template <class Visit>
 void for_each_saved_tensor(const NodePtr& node, Visit&& visit) {
   const OpenContext open(*node);

@@ -24,8 +24,9 @@ struct CustomFormula {
 /// Whether a node belongs to a custom autograd function.
 bool is_custom(const torch::autograd::Node& node);
 
-/// While it exists, LibTorch tells what the node of a custom function holds also where results were
-/// marked as not differentiable or arguments as dirty, which only its forward has to know.
+/// Hides, while it exists, which results of a custom function were marked as not differentiable and
+/// which arguments as dirty. Only its forward needs these marks, but LibTorch does not list what a
+/// node with marks holds.
 class OpenContext {
  public:
   explicit OpenContext(torch::autograd::Node& node);

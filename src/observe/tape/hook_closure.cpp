@@ -59,7 +59,7 @@ Function copy_of(const Function& hook) {
   others.reserve(16);
   for (int attempt = 0; attempt < 16; ++attempt) {
     void* memory = std::malloc(size);
-    // Volatile, since nobody is seen to read it.
+    // Volatile: otherwise the compiler drops writes to memory that is freed unread.
     std::fill_n(static_cast<volatile char*>(memory), size, '\0');
     const auto place = reinterpret_cast<uintptr_t>(memory);
     std::free(memory);

@@ -67,7 +67,8 @@ class Splitter {
     return hook.kind == Step::Kind::RemoveHook ? tape_.steps[hook.number].number : hook.number;
   }
 
-  /// Whether it is a hook that needs what the call computes, and so cannot come before that.
+  /// Whether a hook captured tensors of the call, and so cannot be registered before these are
+  /// made.
   bool captures(const Step& hook) const {
     const Step& added = hook.kind == Step::Kind::RemoveHook ? tape_.steps[hook.number] : hook;
     return added.ins.size() > 1;

@@ -132,7 +132,7 @@ struct StoredTensor {
   VariableId id;
   WeakTensor tensor;
   size_t owners = 0;  ///< beside autograd
-  /// All of them, if the callable's own bytes show them; else none.
+  /// These owners, if the callable's own bytes show all of them; else empty.
   std::vector<Handle> handles = {};
 };
 
@@ -143,7 +143,7 @@ struct HeldTensor {
   std::optional<TensorMeta> look = {};      ///< if that is known
   Handle first_same = 0;                    ///< the first handle that had the same tensor
   bool is_captured = false;                 ///< the call used it
-  bool is_used = false;                     ///< this call or another one used what the handle had
+  bool is_used = false;                     ///< this call or another one used the handle's tensor
   bool is_pinned = false;                   ///< the call has it by other ways as well
 };
 
