@@ -20,7 +20,7 @@ struct Candidate {
   explicit Candidate(CallKind call_kind) : kind(std::move(call_kind)) {}
 
   CallKind kind;
-  /// The last recording for each outcome: of values that were read, or of what tensors looked like.
+  /// The last recording for each outcome; see TapeDifference::is_outcome.
   std::vector<std::shared_ptr<const observe::Tape>> tapes{};
   int64_t observed = 0;
   int64_t refused = 0;
@@ -36,7 +36,7 @@ struct CompiledCore::State {
   /// Why all calls run eagerly; null: they do not.
   std::atomic<std::shared_ptr<const std::string>> eager_reason{};
 
-  /// Held while what follows is looked at; never while user code, a trace or a backend runs.
+  /// Held while the members below are used; never while user code, a trace or a backend runs.
   std::mutex mutex;
   std::vector<std::shared_ptr<Candidate>> candidates;
   std::shared_ptr<Candidate> last_candidate;  ///< of the last observed call

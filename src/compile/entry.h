@@ -117,8 +117,8 @@ struct Entry {
   /// Held while a program runs that has state.
   std::mutex state_mutex;
 
-  /// What a program is given: the arguments of the call, and then tensors that calls before stored.
-  /// None if one of those is gone, or there are others than the program is for.
+  /// The inputs of the program: the arguments of the call, and then the state that calls before
+  /// stored. None if state is gone, or handles have tensors that the program is not for.
   std::optional<std::vector<at::Tensor>> arguments(const Situation& now) const;
   /// Whether a call is one that this is for.
   bool fits(const Situation& now, const compiling::ModuleWatch& watch,
@@ -131,14 +131,16 @@ struct Entry {
   void count_owners();
   /// Counts one more program as an owner of the captured tensors that its plan holds.
   void add_owners(const runtime::CallPlan& plan);
-  /// The same as a recording counted them: without those that autograd has for a while.
+  /// Lowers the numbers to those of a recording, which leaves out owners that autograd has for a
+  /// while.
   void count_owners(const observe::Tape& tape);
   /// How many hold a tensor, and how many its AccumulateGrad, which holds it as well.
   struct Holders {
     explicit Holders(const observe::WeakTensor& tensor);
     size_t of_tensor = 0, of_accumulator = 0;
   };
-  /// The same for a new entry, where the tape's tensors had these holders before it was made.
+  /// Counts the owners for a new entry; `before`: the holders of the tape's tensors before it was
+  /// made.
   void count_owners(const observe::Tape& tape, const std::vector<Holders>& before);
   /// A captured tensor has fewer owners than ever: the function may be using another one.
   bool lost_an_owner() const;

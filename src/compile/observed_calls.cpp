@@ -17,8 +17,7 @@
 #include "runtime/call/call.h"
 #include "runtime/call/surroundings.h"
 
-/// Calls of functions that are observed: what a program is made of is what user code was seen to
-/// do.
+/// Calls of functions that are observed: programs are made of recordings of user code.
 namespace ahead::detail {
 namespace {
 
@@ -72,7 +71,7 @@ Observation::State::State(const Situation& situation, std::shared_ptr<const Tape
 
 namespace {
 
-/// What is decided about one call, and done.
+/// Decides what to do with one call, and does it.
 class ObservedCall {
  public:
   ObservedCall(const Options& options, const Compilers& compilers, CompiledCore::State& state)
@@ -488,7 +487,7 @@ void ObservedCall::finish(Observation::State& observation, const CompiledCore::E
         "arguments: the function assigns to them, which are passed by reference. Write "
         "into a tensor with copy_, or return the new value.";
   if (touches_grads(*tape)) guard_by_grads();
-  // Programs are guarded by the gradients of those leaves only that were known.
+  // The programs so far are not guarded by the gradients of new leaves.
   if (state_.learn_leaves(*tape) && state_.depends_on_grads)
     state_.entries.store(std::make_shared<const CompiledCore::State::Entries>());
   const bool changed_itself = !observation.host_before.changed_by_storing(host, *tape);

@@ -244,7 +244,7 @@ CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::OpenTrace
   stages.keep("partition.backward", seconds, halves.backward);
   write_in_graph_if_wanted(halves.forward, frame, backward, ".forward", arguments, options, stages);
   // Not on the joint graph: a second derivative needs the operators as they were called. Nor on the
-  // backward as a whole: what undefined tangents leave out of it must be seen first.
+  // backward as a whole: nodes that undefined tangents leave out of it have to be found first.
   stages.optimise(halves.forward, ".forward");
   aot::Executable forward =
       stages.compile(compilers.forward,

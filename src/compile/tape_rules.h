@@ -26,7 +26,7 @@ bool is_self_contained(const observe::Tape& tape);
 void check_histories(const runtime::CallPlan& plan, const std::vector<at::Tensor>& arguments,
                      const observe::Tape* before);
 
-/// What is said of a function that does something else in calls that look alike.
+/// The message, with a remedy, for a function that does something else in calls that look alike.
 std::string in_words(const observe::TapeDifference& found);
 
 }  // namespace ahead::detail
