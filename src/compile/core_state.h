@@ -71,6 +71,7 @@ struct CompiledCore::State {
   /// The thread that called first, and whether others do, which hold the arguments that they pass.
   std::atomic<std::thread::id> thread{};
   std::atomic<bool> has_several_threads{false};
+  /// To be called by each call.
   void note_thread() {
     std::thread::id none{};
     const std::thread::id self = std::this_thread::get_id();
@@ -88,10 +89,13 @@ struct CompiledCore::State {
       if (entry->fits(now, modules, options.depends_on) && visit(entry)) return;
     }
   }
+  /// Adds or removes an entry, in a copy of the list: other threads may be reading it. `mutex` is
+  /// held.
   void add(std::shared_ptr<Entry> entry);
   void remove(const std::shared_ptr<Entry>& entry);
 };
 
+/// One observed call, until it is finished.
 struct Observation::State {
   State(const Situation& now, std::shared_ptr<const observe::Tape> call_before,
         const std::vector<observe::KnownHandle>& handles,

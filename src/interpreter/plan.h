@@ -22,6 +22,7 @@ struct Interpreter::Plan {
     /// the number of element operands that follow.
     int32_t index;
   };
+  /// A call of an operator or of a sub-graph, or a chain of views.
   struct Call {
     const c10::OperatorHandle* op;  ///< null: run the sub-plan, or make a view
     bool no_grad;                   ///< recorded while grad mode was off
@@ -62,12 +63,14 @@ struct Interpreter::Plan {
     bool is_tensor;  ///< a wrapped number
     bool is_float;   ///< the wrapped number is a float
   };
+  /// One graph input.
   struct Parameter {
     at::Tensor captured;
     bool is_captured;
     bool is_sizes;  ///< holds the sizes that Sized constants are computed from
     int32_t reg;    ///< kNothing: not used
   };
+  /// One graph output.
   struct Return {
     int32_t reg;  ///< kNothing: undefined
     bool last_use;
@@ -78,7 +81,9 @@ struct Interpreter::Plan {
   enum class Views : uint8_t { AtOnce, OneByOne };
 
   explicit Plan(const Graph& graph, Views views = Views::AtOnce);
+  /// Interpreter::operator(), for a caller that is below autograd and autocast already.
   std::vector<at::Tensor> run(std::vector<at::Tensor>&& args) const;
+  /// Interpreter::replay().
   std::vector<at::Tensor> replay(std::vector<at::Tensor>&& args) const;
 
   std::vector<Parameter> parameters;

@@ -16,6 +16,7 @@ enum class Again : uint8_t {
   Must,       ///< always, as a tag or a write in the backward demands
 };
 
+/// The ruling on one node, and the reason for it.
 struct Ruling {
   Again again = Again::Never;
   const char* reason = "";

@@ -27,11 +27,13 @@ class Stages : public std::enable_shared_from_this<Stages> {
 
   bool is_skipped(std::string_view stage) const;
 
+  /// The result of a stage, and how long it took.
   template <class Result>
   struct Timed {
     Result result;
     double seconds;
   };
+  /// Runs a stage and times it.
   template <class Stage>
   static auto run(Stage&& stage) {
     using Clock = std::chrono::steady_clock;

@@ -43,6 +43,7 @@ class Recorder {
   /// Notes why the call cannot be repeated from a recording. The first reason counts.
   void refuse(const std::string& reason);
 
+  /// Records that a checkpointed function begins, and that it ends with these results.
   void enter_checkpoint(const CheckpointPolicy& policy);
   void leave_checkpoint(const std::vector<at::Tensor>& results);
 

@@ -26,6 +26,7 @@ class AmbientReplay {
   AmbientReplay(const AmbientReplay&) = delete;
   AmbientReplay& operator=(const AmbientReplay&) = delete;
 
+  /// Puts the modes of one recorded call into effect.
   void apply(const Ambient& ambient);
 
  private:

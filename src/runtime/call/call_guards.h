@@ -37,6 +37,7 @@ struct AmbientState {
 struct TensorGuard {
   TensorGuard(const at::Tensor& tensor, bool with_offset);
 
+  /// Whether that is true of the tensor.
   bool holds(const at::Tensor& tensor) const;
   /// What differs, in words.
   std::string difference(const at::Tensor& now) const;
@@ -56,6 +57,7 @@ class CallGuard {
   /// must be the same, too.
   CallGuard(const CallPlan& plan, const std::vector<at::Tensor>& args, bool with_offsets);
 
+  /// Whether the plan is right for a call with these arguments.
   bool holds(const CallPlan& plan, const std::vector<at::Tensor>& args) const;
   /// Why it does not hold, in words.
   std::string reason(const CallPlan& plan, const std::vector<at::Tensor>& args) const;

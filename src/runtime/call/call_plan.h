@@ -52,6 +52,7 @@ class DifferentiableBackward {
     Kind kind;
     int32_t index;
   };
+  /// The tensors that it needs besides tangents.
   virtual const std::vector<Need>& needs() const = 0;
 
   /// What one backward is asked for.
@@ -82,6 +83,7 @@ struct BackwardAutocastPlan {
 
 /// What happens before the forward graph runs: its inputs are gathered.
 struct Prologue {
+  /// One input of the forward graph.
   struct Input {
     enum class Kind : uint8_t { Argument, Captured, GradOfInput, Base };
     Kind kind;
@@ -132,14 +134,17 @@ struct Epilogue {
     Source source;
     uint64_t version_bumps;
   };
+  /// The function calls requires_grad_() on a graph input.
   struct RequiresGradChange {
     int32_t input;
     bool requires_grad;
   };
+  /// A graph output becomes the `.grad` of a graph input.
   struct NewGrad {
     int32_t input;
     int32_t output;
   };
+  /// One result of the function.
   struct Result {
     enum class Kind : uint8_t { Undefined, Tensor, Repeated };
     Kind kind;
