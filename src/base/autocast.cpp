@@ -37,7 +37,7 @@ bool is_autocast_enabled() {
 AutocastScope::~AutocastScope() {
   const bool is_same = before_ == AutocastState::current();
   before_.apply();
-  // It may hold casts of weights that belong to what ran in the scope.
+  // The cache may hold casts of weights that were made under the settings of the scope.
   if (!is_same) at::autocast::clear_cache();
 }
 

@@ -7,7 +7,7 @@
 
 namespace ahead {
 
-/// Autocast's settings on a thread.
+/// The settings of autocast on a thread.
 struct AutocastState {
   struct Device {
     at::DeviceType type;
@@ -18,11 +18,11 @@ struct AutocastState {
   std::array<Device, 2> devices;
   bool cache;
 
-  /// As they are on this thread.
+  /// The settings of this thread.
   static AutocastState current();
-  /// The same with autocast off.
+  /// These settings with autocast off on all devices.
   AutocastState off() const;
-  /// Puts them into effect on this thread.
+  /// Puts these settings into effect on this thread.
   void apply() const;
   bool operator==(const AutocastState&) const = default;
 };
@@ -30,7 +30,7 @@ struct AutocastState {
 /// Whether autocast is on for any device on this thread.
 bool is_autocast_enabled();
 
-/// Puts settings into effect, and those that were there back at its end.
+/// Puts settings into effect for a scope, at whose end the previous ones are restored.
 class AutocastScope {
  public:
   explicit AutocastScope(const AutocastState& state) { state.apply(); }

@@ -4,8 +4,8 @@
 
 namespace ahead {
 
-/// To be held while LibTorch's interface to a compiler of autograd nodes is set: there is one in a
-/// process.
+/// To be held while a PyCompilerInterface, LibTorch's door for a compiler of autograd nodes, is
+/// set: a process has room for one.
 std::mutex& compiler_interface_mutex();
 
 }  // namespace ahead

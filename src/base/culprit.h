@@ -4,8 +4,8 @@
 
 namespace ahead {
 
-/// The operator or autograd node that is the reason for something, by the name that messages give
-/// it. Where there may be none, an optional one.
+/// The operator or autograd node because of which something is refused, by the name that messages
+/// give it. Where none may be to blame, an optional Culprit is used.
 struct Culprit {
   std::string name;
 };

@@ -7,7 +7,7 @@
 /// Hashing that gives the same numbers in every process on machines of the same byte order.
 namespace ahead {
 
-/// Changes every bit of the result with every bit of the number; no two numbers become one.
+/// A bijection in which every bit of the number changes about half the bits of the result.
 inline uint64_t hash_scramble(uint64_t number) {
   number = (number ^ (number >> 30)) * 0xbf58476d1ce4e5b9u;
   number = (number ^ (number >> 27)) * 0x94d049bb133111ebu;

@@ -9,7 +9,8 @@
 #include <type_traits>
 #include <utility>
 
-/// Every difference between the LibTorch versions that Ahead supports.
+/// Every difference between the LibTorch versions that Ahead supports, and what none of them
+/// offers.
 namespace ahead {
 
 /// How LibTorch holds an autograd node: std::shared_ptr in 2.11, c10::intrusive_ptr since 2.13.
@@ -25,7 +26,8 @@ NodePtr make_autograd_node(Args&&... args) {
   }
 }
 
-/// Lets a pointer point to a node that others keep alive, without counting; and lets go of it.
+/// borrow() lets a pointer refer to a node that others keep alive, without counting a reference;
+/// give_back() clears that pointer, without dropping one.
 template <class T>
 void borrow(std::shared_ptr<T>& pointer, T& node) {
   pointer = std::shared_ptr<T>(std::shared_ptr<T>(), &node);
@@ -43,7 +45,7 @@ void give_back(c10::intrusive_ptr<T>& pointer) {
   pointer.release();
 }
 
-/// A weak reference to an autograd node, as LibTorch's accumulators are held.
+/// A weak reference to an autograd node, as LibTorch holds the AccumulateGrad of a leaf.
 template <class T>
 std::weak_ptr<T> weak(const std::shared_ptr<T>& node) {
   return node;

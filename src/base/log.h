@@ -6,10 +6,10 @@
 
 namespace ahead {
 
-/// What somebody has told the user on LibTorch's warning channel. Threads may share it.
+/// Warnings on LibTorch's warning channel, each of which is given once. Threads may share it.
 class Warnings {
  public:
-  /// Says it, unless something with the same key has been said.
+  /// Warns, unless a warning with the same key was given before.
   void once(const std::string& key, const std::string& message);
 
  private:
@@ -17,7 +17,7 @@ class Warnings {
   std::unordered_set<std::string> said_;
 };
 
-/// Tells the user something once per process and text.
+/// Warns the user, once per process and text.
 void warn_once(const std::string& message);
 
 }  // namespace ahead

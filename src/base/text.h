@@ -6,6 +6,7 @@
 
 namespace ahead {
 
+/// Appends a number in decimal.
 void append_int(std::string& out, int64_t number);
 /// Appends the shortest decimal text that reads back as the same number. It always holds a `.`, an
 /// `e`, `inf` or `nan`, so that it is never taken for an integer; all NaNs look alike.

@@ -36,7 +36,7 @@ Compilers with_checks(Compilers compilers, const Options& options) {
 }  // namespace
 
 bool is_inlined() {
-  // What is checkpointed must do the same when it is called again.
+  // A checkpointed function must do the same when it is called again in the backward.
   return tracing::Tracer::current() != nullptr || observe::Recorder::current() != nullptr ||
          runtime::PackerScope::is_active();
 }

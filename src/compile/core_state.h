@@ -20,7 +20,7 @@ struct Candidate {
   explicit Candidate(CallKind call_kind) : kind(std::move(call_kind)) {}
 
   CallKind kind;
-  /// The last recordings that were different because of a value that was read.
+  /// The last recording for each outcome; see TapeDifference::is_outcome.
   std::vector<std::shared_ptr<const observe::Tape>> tapes{};
   int64_t observed = 0;
   int64_t refused = 0;
@@ -36,13 +36,13 @@ struct CompiledCore::State {
   /// Why all calls run eagerly; null: they do not.
   std::atomic<std::shared_ptr<const std::string>> eager_reason{};
 
-  /// Held while what follows is looked at; never while user code, a trace or a backend runs.
+  /// Held while the members below are used; never while user code, a trace or a backend runs.
   std::mutex mutex;
   std::vector<std::shared_ptr<Candidate>> candidates;
   std::shared_ptr<Candidate> last_candidate;  ///< of the last observed call
   std::shared_ptr<const observe::Tape> last_tape;
   observe::HostSnapshot last_host;  ///< after the last observed call
-  /// What the function does depends on which of its tensors have a gradient: programs are guarded.
+  /// What the function does depends on which leaves have a gradient: programs are guarded by that.
   std::atomic<bool> depends_on_grads{false};
   /// Leaves that calls have used.
   std::vector<observe::WeakTensor> leaves;
@@ -50,14 +50,14 @@ struct CompiledCore::State {
   bool learn_leaves(const observe::Tape& tape);
   /// Handles of the callable's own that calls assign to.
   std::vector<observe::KnownHandle> handles;
-  /// Adds the handles of a recording. What was found out without them does not count any more.
+  /// Adds the handles of a recording. If one is new, all programs and recordings are dropped.
   void learn_handles(const observe::Tape& tape, const observe::HostSnapshot& after);
-  /// Raised by each observed call that stored tensors it is not known where, or threw: programs
-  /// have to learn which these are now.
+  /// Raised by each observed call that stored tensors in places that are not known, or threw:
+  /// programs have to learn which tensors are there now.
   std::atomic<uint64_t> stores{0};
   int64_t contradictions = 0;                 ///< programs that turned out to be wrong
   std::atomic<int64_t> observed_in_a_row{0};  ///< calls without one that ran from a graph
-  /// Raised by reset(): what was begun before does not count any more.
+  /// Raised by reset(): observations that were begun before do not count any more.
   uint64_t generation = 0;
 
   std::atomic<uint64_t> calls{0}, observed_calls{0}, cache_hits{0}, eager_calls{0};
@@ -68,9 +68,10 @@ struct CompiledCore::State {
   /// Says once why calls run eagerly, or slowly. Reasons that differ in numbers only are one.
   void say(const std::string& reason, const std::string& consequence);
 
-  /// The thread that calls, and whether others do, which hold what they pass.
+  /// The thread that called first, and whether others do, which hold the arguments that they pass.
   std::atomic<std::thread::id> thread{};
   std::atomic<bool> has_several_threads{false};
+  /// To be called by each call.
   void note_thread() {
     std::thread::id none{};
     const std::thread::id self = std::this_thread::get_id();
@@ -78,7 +79,7 @@ struct CompiledCore::State {
     if (!thread.compare_exchange_strong(none, self) && none != self) has_several_threads = true;
   }
 
-  /// A kind of call without a program.
+  /// The kind of a call for which there is no program.
   CallKind kind_of(const Situation& now, const Options& options) const;
   /// For each entry that fits; stops when `visit` returns true.
   template <class Visit>
@@ -88,10 +89,13 @@ struct CompiledCore::State {
       if (entry->fits(now, modules, options.depends_on) && visit(entry)) return;
     }
   }
+  /// Adds or removes an entry, in a copy of the list: other threads may be reading it. `mutex` is
+  /// held.
   void add(std::shared_ptr<Entry> entry);
   void remove(const std::shared_ptr<Entry>& entry);
 };
 
+/// One observed call, until it is finished.
 struct Observation::State {
   State(const Situation& now, std::shared_ptr<const observe::Tape> call_before,
         const std::vector<observe::KnownHandle>& handles,
@@ -103,7 +107,7 @@ struct Observation::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  /// The arguments; what the situation is about.
+  /// The arguments, to which `now` refers.
   const FlatTree inputs;
   const HostParts host;
   const observe::HostSnapshot host_before;
@@ -113,15 +117,15 @@ struct Observation::State {
   std::atomic<uint64_t>& stores;  ///< of the callable
   bool is_finished = false;
   uint64_t generation = 0;
-  /// What is known of such calls.
+  /// The candidate for this kind of call.
   std::shared_ptr<Candidate> candidate;
-  /// The same of the observed call before; null: there was none.
+  /// The candidate of the observed call before; null: there was none.
   std::shared_ptr<const Candidate> candidate_before;
-  /// Programs that fit, and then those that do but for what is stored outside.
+  /// `num_fitting` programs that fit, and then programs that fit but for their state.
   std::vector<std::shared_ptr<Entry>> entries;
   size_t num_fitting = 0;
-  /// Is ended before the recorder is asked for anything.
   std::shared_ptr<observe::Recorder> recorder;
+  /// Is ended before the recorder is asked for anything.
   std::optional<observe::RecordingScope> scope;
 };
 

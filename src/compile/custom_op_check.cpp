@@ -14,7 +14,7 @@
 namespace ahead::runtime {
 namespace {
 
-/// Whether an operator is one of the user's whose schema says that all it returns is new memory.
+/// Whether a schema is that of a custom operator, and says that all results are new memory.
 bool promises_new_memory(const c10::FunctionSchema& schema) {
   for (const char* builtin : {"aten::", "prims::", "prim::"}) {
     if (schema.name().rfind(builtin, 0) == 0) return false;
@@ -47,7 +47,7 @@ class AliasWatch {
   AliasWatch(const AliasWatch&) = delete;
   AliasWatch& operator=(const AliasWatch&) = delete;
 
-  /// What was found, in words.
+  /// The broken promises, in words.
   const std::vector<std::string>& complaints() const { return complaints_; }
 
  private:

@@ -140,7 +140,7 @@ void Entry::count_owners(const observe::Tape& tape, const std::vector<Holders>& 
       if (captured.tensor._unsafe_get_target() != tensor.unsafeGetTensorImpl()) continue;
       const Holders now(captured.tensor);
       size_t own = now.of_tensor - std::min(before[k].of_tensor, now.of_tensor);
-      // The accumulator was there, but not for this entry.
+      // The AccumulateGrad was there before, and now this entry holds it, too.
       if (before[k].of_accumulator != 0 && now.of_accumulator > before[k].of_accumulator) ++own;
       owners[i].store(captured.owners + own, std::memory_order_relaxed);
     }

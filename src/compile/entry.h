@@ -21,10 +21,10 @@ namespace ahead::detail {
 struct Situation {
   const FlatTree& inputs;
   Ambient ambient;
-  const HostParts* host = nullptr;  ///< what the callable has itself; null: it is not looked at
+  const HostParts* host = nullptr;  ///< the callable's own bytes; null: not looked at
 };
 
-/// All calls that cannot be told apart that way.
+/// All calls that cannot be told apart without running the user's function.
 struct CallKind {
   CallKind(const Situation& now, compiling::ModuleWatch::Readings modules,
            std::shared_ptr<const Dependence::Value> dependence,
@@ -42,7 +42,7 @@ struct CallKind {
   Ambient ambient;
   compiling::ModuleWatch::Readings modules;
   std::shared_ptr<const Dependence::Value> dependence;  ///< null: there is none
-  /// What the guard is about; without a program it has arguments only.
+  /// The plan that the guard is for; if there is no program, an empty one.
   std::shared_ptr<const runtime::CallPlan> plan;
   runtime::CallGuard guard;
 };
@@ -68,7 +68,7 @@ struct Entry {
 
   CallKind kind;
   std::shared_ptr<const void> prototype;
-  compiling::Compilation compiled;  ///< of calls that run eagerly: nothing
+  compiling::Compilation compiled;  ///< empty for calls that run eagerly
   /// Runs instead of the plan, which only tells what the calls are like; null: the plan runs.
   std::unique_ptr<compiling::SplitProgram> split;
   /// Why calls run eagerly; empty if they do not.
@@ -78,11 +78,11 @@ struct Entry {
 
   // Of a function that is observed:
 
-  /// Arguments that the function has by itself too, as its bytes show: they must be these.
+  /// Arguments that the callable holds as well, as its bytes show: they must be these tensors.
   struct Pinned {
     size_t argument;
     observe::WeakTensor tensor;
-    std::optional<observe::Handle> handle = {};  ///< whatever this has instead
+    std::optional<observe::Handle> handle = {};  ///< if known: whatever tensor it has
   };
   std::vector<Pinned> pinned;
   /// Tensors that must have a gradient, or must not.
@@ -91,7 +91,7 @@ struct Entry {
     bool is_defined;
   };
   std::vector<Grad> grads;
-  /// Tensors that must have so many hooks: the function calls them itself.
+  /// Tensors that must have so many hooks: a backward inside the function calls them.
   struct Hooks {
     observe::WeakTensor tensor;
     size_t count;
@@ -105,8 +105,8 @@ struct Entry {
     observe::HostSnapshot host;
     std::vector<StateTensor> states = {};
     std::vector<StateArgument> arguments = {};
-    uint64_t stores = 0;  ///< how many calls had stored tensors, it is not known where, by then
-    uint64_t eager_calls = 0;  ///< how many calls had run eagerly, which may store tensors too
+    uint64_t stores = 0;       ///< CompiledCore::State::stores by then
+    uint64_t eager_calls = 0;  ///< the eager calls by then, which may have stored tensors too
   };
   std::atomic<std::shared_ptr<const Seen>> seen{};
   std::atomic<uint64_t> calls{0};
@@ -117,8 +117,8 @@ struct Entry {
   /// Held while a program runs that has state.
   std::mutex state_mutex;
 
-  /// What a program is given: the arguments of the call, and then tensors that calls before stored.
-  /// None if one of those is gone, or there are others than the program is for.
+  /// The inputs of the program: the arguments of the call, and then the state that calls before
+  /// stored. None if state is gone, or handles have tensors that the program is not for.
   std::optional<std::vector<at::Tensor>> arguments(const Situation& now) const;
   /// Whether a call is one that this is for.
   bool fits(const Situation& now, const compiling::ModuleWatch& watch,
@@ -129,16 +129,18 @@ struct Entry {
 
   /// Notes how many owners each captured tensor has now, once the program is known to be right.
   void count_owners();
-  /// One more program holds captured tensors.
+  /// Counts one more program as an owner of the captured tensors that its plan holds.
   void add_owners(const runtime::CallPlan& plan);
-  /// The same as a recording counted them: without those that autograd has for a while.
+  /// Lowers the numbers to those of a recording, which leaves out owners that autograd has for a
+  /// while.
   void count_owners(const observe::Tape& tape);
-  /// How many hold a tensor, and how many its gradient accumulator, which holds it as well.
+  /// How many hold a tensor, and how many its AccumulateGrad, which holds it as well.
   struct Holders {
     explicit Holders(const observe::WeakTensor& tensor);
     size_t of_tensor = 0, of_accumulator = 0;
   };
-  /// The same for a new entry, where the tape's tensors had these holders before it was made.
+  /// Counts the owners for a new entry; `before`: the holders of the tape's tensors before it was
+  /// made.
   void count_owners(const observe::Tape& tape, const std::vector<Holders>& before);
   /// A captured tensor has fewer owners than ever: the function may be using another one.
   bool lost_an_owner() const;

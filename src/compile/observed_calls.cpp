@@ -17,8 +17,7 @@
 #include "runtime/call/call.h"
 #include "runtime/call/surroundings.h"
 
-/// Calls of functions that are observed: what a program is made of is what user code was seen to
-/// do.
+/// Calls of functions that are observed: programs are made of recordings of user code.
 namespace ahead::detail {
 namespace {
 
@@ -43,7 +42,7 @@ bool is_dense(const at::Tensor& tensor) {
          !tensor.is_quantized();
 }
 
-/// Somebody replaced what a program finds outside, so that it may be right for the next call.
+/// Whether somebody replaced the state of a program, so that it may be right for the next call.
 bool is_replaced(const Observation::State& observation) {
   const auto first = observation.entries.begin() + static_cast<int64_t>(observation.num_fitting);
   return std::any_of(first, observation.entries.end(), [](const std::shared_ptr<Entry>& entry) {
@@ -71,7 +70,7 @@ Observation::State::State(const Situation& situation, std::shared_ptr<const Tape
 
 namespace {
 
-/// What is decided about one call, and done.
+/// Decides what to do with one call, and does it.
 class ObservedCall {
  public:
   ObservedCall(const Options& options, const Compilers& compilers, CompiledCore::State& state)
@@ -159,7 +158,7 @@ Served ObservedCall::serve(const FlatTree& inputs, const HostParts& host) {
   return served;
 }
 
-/// A program whose state was replaced by somebody is right again once it is known where it is.
+/// Adds programs whose state somebody replaced: they are right again once the new state is known.
 void ObservedCall::add_without_state(const Situation& now,
                                      std::vector<std::shared_ptr<Entry>>& entries) const {
   for (const std::shared_ptr<Entry>& entry : *state_.entries.load()) {
@@ -185,7 +184,7 @@ bool ObservedCall::is_due(Entry& entry) const {
   return is_power_of_two(calls.load(std::memory_order_relaxed) + (entry.reads_values ? 0 : 1));
 }
 
-/// Runs a program; null if a value that it reads is another one.
+/// Runs a program; nothing if a value that it reads is another one, or its state is gone or in use.
 Served ObservedCall::run(const std::shared_ptr<Entry>& entry, const Situation& now) {
   std::unique_lock<std::mutex> alone(entry->state_mutex, std::defer_lock);
   std::optional<StateRun> state;
@@ -257,7 +256,7 @@ std::unique_ptr<Observation> ObservedCall::observe(const Situation& now,
   state_.observed_calls.fetch_add(1);
   ++state_.observed_in_a_row;
   auto observation = std::make_unique<Observation>();
-  // Gone, should the call throw: it may have stored something.
+  // Should the call throw, no tape is left: the call may have stored something.
   std::shared_ptr<const Tape> before = std::move(state_.last_tape);
   observation->state = std::make_unique<Observation::State>(now, std::move(before), state_.handles,
                                                             state_.leaves, state_.stores);
@@ -301,7 +300,7 @@ std::shared_ptr<Candidate> ObservedCall::candidate_for(const Situation& now) {
   return state_.candidates.emplace_back(std::make_shared<Candidate>(state_.kind_of(now, options_)));
 }
 
-/// A call that a program fitted did just what the program does.
+/// Notes that a call did just what a program does.
 void ObservedCall::confirm(const std::shared_ptr<Entry>& entry,
                            const std::shared_ptr<const Tape>& tape, observe::HostSnapshot host) {
   entry->seen.store(std::make_shared<const Entry::Seen>(
@@ -310,7 +309,7 @@ void ObservedCall::confirm(const std::shared_ptr<Entry>& entry,
   entry->calls.fetch_add(1);
 }
 
-/// A program is right, and yet it is never its turn.
+/// Tells the user that a program fits, but each call has to be observed.
 void ObservedCall::note_waiting() {
   if (options_.confirm == Confirm::EveryCall ||
       state_.observed_in_a_row.load() != most_observed_in_a_row)
@@ -354,7 +353,7 @@ void ObservedCall::note_refusal(Candidate& candidate, const std::string& reason)
   if (++candidate.refused >= most) refuse(candidate, reason);
 }
 
-/// Programs that were made before it was known that gradients decide are not guarded.
+/// From now on programs are guarded by which leaves have a gradient; earlier ones are dropped.
 void ObservedCall::guard_by_grads() {
   if (state_.depends_on_grads.exchange(true)) return;
   state_.entries.store(std::make_shared<const CompiledCore::State::Entries>());
@@ -496,14 +495,14 @@ void ObservedCall::finish(Observation::State& observation, const CompiledCore::E
         "arguments: the function assigns to them, which are passed by reference. Write "
         "into a tensor with copy_, or return the new value.";
   if (touches_grads(*tape)) guard_by_grads();
-  // Programs are guarded by the gradients of those leaves only that were known.
+  // The programs so far are not guarded by the gradients of new leaves.
   if (state_.learn_leaves(*tape) && state_.depends_on_grads)
     state_.entries.store(std::make_shared<const CompiledCore::State::Entries>());
   const bool changed_itself = !observation.host_before.changed_by_storing(host, *tape);
   for (const std::shared_ptr<Entry>& entry : observation.entries) {
     if (!difference(*entry->seen.load()->tape, *tape)) {
       note_waiting();
-      // With which tensors is seen in another call.
+      // Where its state is now has to be seen in another call.
       if (changed_itself && entry->has_state) return;
       entry->count_owners(*tape);
       return confirm(entry, tape, std::move(host));
@@ -512,7 +511,8 @@ void ObservedCall::finish(Observation::State& observation, const CompiledCore::E
   Candidate& candidate = *observation.candidate;
   ++candidate.observed;
   if (!tape->refusal.empty()) return note_refusal(candidate, tape->refusal);
-  // What does something else though nothing tells the calls apart was wrong, perhaps for long.
+  // A program that does something else, though nothing tells the calls apart, was wrong, perhaps
+  // for long.
   for (size_t i = 0; i < observation.entries.size(); ++i) {
     const std::shared_ptr<Entry>& entry = observation.entries[i];
     const auto seen = entry->seen.load();

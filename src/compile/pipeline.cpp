@@ -132,8 +132,8 @@ bool is_of_forward(const JointGraph& joint, const Value& value) {
   return joint.inputs()[value.index()].slot.kind != Slot::Kind::Tangent;
 }
 
-/// Whether something that no tangent leads to is, or is added to, a gradient: what a custom
-/// function gave as it was. Nothing in the graph tells when eager would have left it out.
+/// Whether a value that depends on no tangent is a gradient, or is added to one: a tensor of the
+/// forward that a custom backward returned. The graph does not tell when eager would leave it out.
 bool has_free_gradient(const JointGraph& joint) {
   static const Operator* const add = Operator::find("aten.add.Tensor");
   for (const Node& node : joint.nodes()) {
@@ -149,8 +149,8 @@ bool has_free_gradient(const JointGraph& joint) {
   return false;
 }
 
-/// In eager custom gradients see which of the results they stem from were differentiated. One graph
-/// cannot tell them.
+/// In eager a custom backward sees which results of its forward are differentiated. One graph
+/// cannot tell it.
 void check_one_tangent(const JointGraph& joint, const JointTrace& trace) {
   size_t tangents = 0;
   for (const Graph::Input& input : joint.inputs()) {
@@ -166,8 +166,8 @@ void check_one_tangent(const JointGraph& joint, const JointTrace& trace) {
                         "call this part uncompiled.");
 }
 
-/// Derivatives of an open trace need what eager saves. Where a partitioner saves something else,
-/// from which that cannot be had again, saves what eager does.
+/// Derivatives of an open trace need the tensors that eager saves. If these cannot be computed from
+/// what the partitioner saves, the joint graph is cut as eager would instead.
 void save_for_derivatives(PartitionedGraphs& halves, const JointGraph& joint,
                           const TracedFunction& traced, const Options& options) {
   const auto lost = [&] {
@@ -212,7 +212,7 @@ std::shared_ptr<runtime::DifferentiableBackward> differentiable_backward(
                               compilers);
 }
 
-/// For each saved value, whether only the node has it.
+/// For each saved value, whether only the CompiledNode holds it.
 std::vector<bool> donated_by(const BackwardPlan& backward) {
   std::vector<bool> donated;
   for (const BackwardPlan::Saved& saved : backward.saved) {
@@ -244,7 +244,7 @@ CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::Different
   stages.keep("partition.backward", seconds, halves.backward);
   write_in_graph_if_wanted(halves.forward, frame, backward, ".forward", arguments, options, stages);
   // Not on the joint graph: a second derivative needs the operators as they were called. Nor on the
-  // backward as a whole: what undefined tangents leave out of it must be seen first.
+  // backward as a whole: nodes that undefined tangents leave out of it have to be found first.
   stages.optimise(halves.forward, ".forward");
   aot::Executable forward =
       stages.compile(compilers.forward,
@@ -291,8 +291,8 @@ Compilation compile_function(const aot::FlatFunction& function,
   auto [plan, seconds] = Stages::run([&, &traced = traced] {
     std::unique_ptr<tracing::DifferentiableTrace> open = open_trace(traced, options);
     Graph& graph = traced.trace.graph;
-    // The plan holds the captured tensors, and nobody else, so that it can tell when they are
-    // stale.
+    // Only the plan holds the captured tensors, so that the number of their owners tells when they
+    // are stale.
     graph.forget_captured();
     stages.keep("trace", result.trace_seconds, graph);
     result.with_offsets = traced.is_merged || names_offsets(graph);

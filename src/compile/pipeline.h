@@ -9,7 +9,7 @@
 
 namespace ahead::compiling {
 
-/// What one compilation gave.
+/// The outcome of one compilation.
 struct Compilation {
   std::shared_ptr<const runtime::CallPlan> plan;
   std::shared_ptr<passes::Stages> stages;

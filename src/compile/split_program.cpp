@@ -18,8 +18,8 @@ using observe::VariableId;
 
 namespace {
 
-/// One node stands for all that a program computes, and meets hooks of what nobody differentiates:
-/// in eager these are not called.
+/// A hook that is not called for undefined gradients. One CompiledNode stands for all results of a
+/// program, so that LibTorch would call hooks on results that nobody differentiates.
 HookClosure::Function for_gradients(HookClosure::Function hook) {
   return [hook = std::move(hook)](const at::TensorBase& gradient) {
     return gradient.defined() ? hook(gradient) : at::TensorBase();
@@ -36,7 +36,7 @@ class SplitProgram::Run {
         compile_(compile),
         variables_(static_cast<size_t>(program.tape_->num_variables)) {}
 
-  /// False: something is gone.
+  /// False: a tensor that a hook needs is gone.
   bool begin(const std::vector<at::Tensor>& arguments) {
     const Part& whole = program_.whole_;
     for (size_t i = 0; i < arguments.size(); ++i) at(whole.ins[i]) = arguments[i];
@@ -68,7 +68,7 @@ class SplitProgram::Run {
         Piece& next = program_.pieces_[i + 1];
         inputs.clear();
         for (VariableId id : next.part.ins) inputs.push_back(at(id));
-        // Before there are hooks: these are no part of it.
+        // Before hooks are registered on its inputs, which must not become part of it.
         runner = program_.runner_of(next, inputs, compile_);
       }
       for (size_t hook : program_.pieces_[i].part.hooks) run(step(hook), hook);
@@ -126,7 +126,7 @@ SplitProgram::SplitProgram(std::shared_ptr<const observe::Tape> tape)
     : tape_(std::move(tape)), whole_(observe::whole(*tape_)) {
   std::vector<Part> parts = observe::split(*tape_);
   is_divided_ = observe::is_divided(parts);
-  // One program for all of it is that of the whole recording.
+  // If it is not divided, its one program is that of the whole recording.
   if (!is_divided_) {
     parts.resize(1);
     parts.push_back(whole_);
@@ -161,7 +161,7 @@ std::shared_ptr<const SplitProgram::Runner> SplitProgram::runner_of(
   try {
     if (!piece.part.is_one_by_one) made->compiled = compile(made->one_by_one, inputs);
   } catch (const Unsupported&) {
-    // What the user's code did can still be done.
+    // The operators of the part are called one by one instead.
   }
   piece.runner.store(made);
   return made;

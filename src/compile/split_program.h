@@ -21,14 +21,14 @@ class SplitProgram {
 
   /// Whether it is more than one program.
   bool is_divided() const { return is_divided_; }
-  /// If it is not: the program of the whole recording.
+  /// Gives it the program of the whole recording, which it runs if it is not divided.
   void use(const Compilation& whole);
 
   using Compile =
       std::function<Compilation(const aot::FlatFunction&, const std::vector<at::Tensor>&)>;
-  /// What the function returned, and then what it stored. A part is compiled when it is run for the
-  /// first time, for what it is given then; where that cannot be, its operators are called one by
-  /// one. None, and nothing is done, if a tensor is gone that has hooks.
+  /// Runs a call: returns the function's results, and then the tensors that it stored. A part is
+  /// compiled when it is run for the first time, for the inputs of that run; if it cannot be, its
+  /// operators are called one by one. None, and nothing is done, if a tensor with hooks is gone.
   std::optional<std::vector<at::Tensor>> run(const std::vector<at::Tensor>& arguments,
                                              const Compile& compile);
 

@@ -39,7 +39,7 @@ std::optional<StateRun> StateRun::begin(const Entry& entry, const Situation& now
   std::optional<std::vector<at::Tensor>> arguments = entry.arguments(now);
   if (!arguments) return std::nullopt;
   StateRun run(entry.seen.load(), *now.host, std::move(*arguments));
-  // An object that is to become another one must not be what the program's graph keeps.
+  // An object that is to become another tensor must not be saved by the program's CompiledNode.
   for (size_t i = 0; i < run.seen_->arguments.size(); ++i) {
     at::Tensor& argument = run.arguments_[now.inputs.leaves.size() + i];
     if (!run.seen_->arguments[i].handle) argument = observe::alias_of(argument);
@@ -60,7 +60,7 @@ void StateRun::store(std::vector<at::Tensor>& results) {
     const at::Tensor& made = results[num_results + i];
     if (objects_[i].defined()) {
       observe::become(objects_[i], made);
-      // What is returned as well is the object that is stored.
+      // A result that is stored as well is the object that is stored.
       for (size_t k = 0; k < num_results; ++k) {
         if (results[k].is_same(made)) results[k] = objects_[i];
       }

@@ -10,23 +10,23 @@
 
 namespace ahead::detail {
 
-/// Whether all that a program would be given as state was there to trace it with.
+/// Whether all tensors that a program would be given as state were there to trace it with.
 bool is_traceable(const observe::Tape& tape);
-/// What a call stored, in the order of the program's results.
+/// The tensors that a call stored, in the order of the program's results.
 std::vector<StateTensor> states_of(const observe::Tape& tape);
-/// What a program is given besides the arguments of the call, in order.
+/// The state that a program is given after the arguments of the call, in order.
 std::vector<StateArgument> state_arguments_of(const observe::Tape& tape);
 
-/// What one run of a program finds in the user's objects, and leaves there.
+/// The state that one run of a program takes from the user's objects, and leaves there.
 class StateRun {
  public:
   /// None: something that the program needs is gone.
   static std::optional<StateRun> begin(const Entry& entry, const Situation& now);
 
-  /// What the program is given: the arguments of the call, then what calls before stored.
+  /// The program's inputs: the arguments of the call, then the state that calls before stored.
   const std::vector<at::Tensor>& arguments() const { return arguments_; }
-  /// Takes what the program stores, which comes after its results, and puts it where the function
-  /// itself would have.
+  /// Takes the tensors to be stored off the end of the program's results, and puts each where the
+  /// function itself would have.
   void store(std::vector<at::Tensor>& results);
 
  private:
@@ -37,7 +37,8 @@ class StateRun {
   std::shared_ptr<const Entry::Seen> seen_;
   HostParts host_;
   std::vector<at::Tensor> arguments_;
-  /// Of each tensor that is stored it is not known where: the one that it takes the place of.
+  /// For each tensor that is stored in a place that is not known, the object that becomes it;
+  /// undefined for those with handles.
   std::vector<at::Tensor> objects_;
 };
 

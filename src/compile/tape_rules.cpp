@@ -22,7 +22,7 @@ bool is_partly_reached(const runtime::CallPlan& plan, int32_t input) {
   return false;
 }
 
-/// Whether what a tensor is computed from was made, or met, by an earlier call.
+/// Whether the grad_fn of a tensor was made, or met, by the call before.
 bool is_continued(const at::Tensor& tensor, const Tape* before) {
   const auto* history = observe::peek_history(tensor);
   return history != nullptr && before != nullptr &&

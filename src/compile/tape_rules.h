@@ -9,22 +9,24 @@
 /// What a recording says about the programs that can be made of it.
 namespace ahead::detail {
 
+/// Whether the code reads values of tensors.
 bool reads_values(const observe::Tape& tape);
 /// Whether the code gave leaves gradients, took them away, or used them.
 bool touches_grads(const observe::Tape& tape);
-/// Why what a call stored cannot be had from a graph, or not be put where the user has it; empty:
-/// it can.
+/// Why no program could compute the tensors that a call stored, or put them where the user has
+/// them; empty: one can.
 std::string why_not_storable(const observe::Tape& tape);
-/// A tape says all about the next call only if nothing in it began with this one.
+/// Whether one tape is enough for a program: it stores nothing, and each tensor from outside
+/// outlives the call or has known contents.
 bool is_self_contained(const observe::Tape& tape);
 
-/// Throws Unsupported for a tensor whose history grows with every call, captured or passed again:
-/// it has the nodes of all of them in it, which a backward of other results releases. `before` is
-/// the recording of the call before, if there was one.
+/// Throws Unsupported for a tensor, captured or passed again, whose history grows with every call:
+/// it has the nodes of all calls in it, whose saved tensors a backward from other results releases.
+/// `before` is the recording of the call before, if there was one.
 void check_histories(const runtime::CallPlan& plan, const std::vector<at::Tensor>& arguments,
                      const observe::Tape* before);
 
-/// What is said of a function that does something else in calls that look alike.
+/// The message, with a remedy, for a function that does something else in calls that look alike.
 std::string in_words(const observe::TapeDifference& found);
 
 }  // namespace ahead::detail

@@ -92,7 +92,7 @@ TracedFunction trace_once(const aot::FlatFunction& function, const std::vector<a
   return traced;
 }
 
-/// Traces, and says of an error of LibTorch's that it came of a trace.
+/// Traces, and tells of an error of LibTorch's that it was thrown by a trace.
 template <class Trace>
 auto trace_explained(const Options& options, Trace&& trace) {
   try {
@@ -123,8 +123,8 @@ bool writes_to_parts(const Graph& graph) {
   return false;
 }
 
-/// Whether nothing is drawn, done or changed in the forward of a joint graph, and gradients flow
-/// through its operators to all results that have one.
+/// Whether the forward of a joint graph draws no random numbers, has no effects and changes no
+/// input, and gradients flow through its operators to all results that have one.
 bool is_pure(const Graph& joint, const runtime::Epilogue& epilogue) {
   if (!epilogue.writes.empty() || !epilogue.resets.empty()) return false;
   for (const Node& node : joint.nodes()) {

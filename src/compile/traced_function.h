@@ -23,14 +23,14 @@ struct TracedFunction {
 };
 
 /// Traces a function with its gradient. If it writes to an argument that shares memory with another
-/// one, it is traced over synthetic bases. Where its backward depends on the autocast that
-/// backward() is called under, it is traced for none, and what runs under another one is found out
-/// then. Without Options::fullgraph, an error of LibTorch during the trace is Unsupported.
+/// one, it is traced over synthetic bases. If its backward depends on the autocast under which
+/// backward() is called, the backward is traced without autocast, and computed anew where there is
+/// one. Without Options::fullgraph, an error of LibTorch during the trace is Unsupported.
 TracedFunction trace_function(const aot::FlatFunction& function,
                               const std::vector<at::Tensor>& inputs, const Options& options);
 
-/// Traces a function once more for derivatives that the operators in its graph do not tell. Null if
-/// there are none, or if the function does something else this time.
+/// Traces a function once more for second derivatives that the operators of its graph do not give.
+/// Null if there are none, or if the function does something else this time.
 std::unique_ptr<tracing::DifferentiableTrace> open_trace(const TracedFunction& traced,
                                                          const Options& options);
 

@@ -48,7 +48,8 @@ class Frame {
     stack_.reserve(static_cast<size_t>(plan.max_stack));
   }
 
-  /// `detach`: a few kernels ask whether a tensor requires grad; below autograd none does.
+  /// `detach`: passes arguments as tensors that do not require grad, as kernels below autograd see
+  /// them; a few kernels ask.
   void bind(std::vector<at::Tensor>&& args, bool detach);
   void run() {
     for (const Plan::Call& call : plan_.calls) {
@@ -180,8 +181,8 @@ const Plan::Operand* Frame::push_list(const Plan::Operand* operand) {
   return end;
 }
 
-/// The operator, or the one that writes to the first argument if that alone has all of its memory;
-/// then the stack is what that one takes.
+/// The operator of the call, or its writer (Plan::Reuse) if the first argument fills its storage
+/// and is the last tensor on it; the stack is then what the writer takes.
 const c10::OperatorHandle& Frame::choose(const Plan::Call& call) {
   if (call.reuse == Plan::kNothing) return *call.op;
   const Plan::Reuse& reuse = plan_.reuses[static_cast<size_t>(call.reuse)];

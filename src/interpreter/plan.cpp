@@ -91,8 +91,8 @@ class Planner {
     return has_result ? node.results()[0]->id() : no_value_;
   }
 
-  /// Uses by views count only where a view is needed itself, and then for the tensor it is a view
-  /// of.
+  /// Counts the uses of each value. A layout view that is needed itself is a use of the root of its
+  /// chain of views; one that only leads to further views is no use.
   void count_uses() {
     no_value_ = view_of_.size();
     view_of_.push_back(nullptr);
@@ -139,8 +139,8 @@ class Planner {
     plan_.calls.push_back(std::move(call));
   }
 
-  /// What the caller gave is a tensor of its own, and so is each that the caller gets; but
-  /// gradients are new in any case.
+  /// Whether the root may stand for a view with the same layout. Inputs and outputs are each a
+  /// tensor of their own, but a gradient is new in any case.
   bool may_stand_for(const Value& root, const Value& result) const {
     return root.producer() != nullptr && root.output_uses() == 0 &&
            (result.output_uses() == 0 || (result.output_uses() == 1 && is_gradient_[result.id()]));
@@ -171,7 +171,8 @@ class Planner {
     plan_.parameters.push_back({input.captured, captured, is_sizes, define(input.value)});
   }
 
-  /// What the caller gave may not be written to, nor may what an operator from elsewhere returns.
+  /// Notes results in memory made by this graph. Inputs may not be written to, nor may the results
+  /// of operators outside `aten`, which may return what they were given.
   void find_own_memory(const Node& node) {
     if (node.op().name().compare(0, 5, "aten.") != 0) return;
     bool is_own = true;
@@ -182,7 +183,8 @@ class Planner {
     }
   }
 
-  /// Complex division rounds differently in place.
+  /// The Reuse of a pointwise call whose first argument is not needed any more; kNothing if there
+  /// is none. Not for complex numbers, whose division rounds differently in place.
   int32_t add_reuse(const Node& node, const Plan::Call& call) {
     const ops::OpFacts& facts = ops::facts(node.op());
     if (facts.op_class != ops::OpClass::Pointwise || node.results().size() != 1 ||
@@ -315,7 +317,7 @@ class Planner {
   Plan& plan_;
   std::vector<int32_t> registers_;
   std::vector<int32_t> uses_left_;
-  /// For each value made by layout views: the tensor it is a view of.
+  /// For each value made by layout views: the root of its chain of views.
   std::vector<const Value*> view_of_;
   std::vector<bool> is_own_memory_;  ///< by value: made in this graph, of memory made in it
   size_t no_value_ = 0;

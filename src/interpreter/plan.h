@@ -22,6 +22,7 @@ struct Interpreter::Plan {
     /// the number of element operands that follow.
     int32_t index;
   };
+  /// A call of an operator or of a sub-graph, or a chain of views.
   struct Call {
     const c10::OperatorHandle* op;  ///< null: run the sub-plan, or make a view
     bool no_grad;                   ///< recorded while grad mode was off
@@ -52,33 +53,37 @@ struct Interpreter::Plan {
   };
   /// A pointwise call whose first argument nobody needs any more: the result may take its memory.
   struct Reuse {
-    const c10::OperatorHandle* writer;  ///< to the first argument
-    bool names_result;  ///< the writer takes what it writes to once more, as its last argument
+    const c10::OperatorHandle* writer;  ///< the overload that writes to its first argument
+    bool names_result;  ///< the writer takes the first argument again, as the last: its `out`
     TensorMeta::Dims sizes, strides;  ///< of the result; the argument must have the same
   };
-  /// A constant that follows from sizes which each run is given.
+  /// A constant that is computed from the sizes given to each run.
   struct Sized {
     c10::IValue constant;
     bool is_tensor;  ///< a wrapped number
-    bool is_float;   ///< of that type
+    bool is_float;   ///< the wrapped number is a float
   };
+  /// One graph input.
   struct Parameter {
     at::Tensor captured;
     bool is_captured;
-    bool is_sizes;  ///< of which constants are made
+    bool is_sizes;  ///< holds the sizes that Sized constants are computed from
     int32_t reg;    ///< kNothing: not used
   };
+  /// One graph output.
   struct Return {
     int32_t reg;  ///< kNothing: undefined
     bool last_use;
   };
 
-  /// How chains of views are made: from the tensor that they lead back to, or one from the other as
-  /// in the graph. History depends on it: gradients are added up where views part.
+  /// How chains of views are made: from their root at once, or one by one as in the graph. The
+  /// autograd nodes of a replay depend on it: gradients are summed where views branch.
   enum class Views : uint8_t { AtOnce, OneByOne };
 
   explicit Plan(const Graph& graph, Views views = Views::AtOnce);
+  /// Interpreter::operator(), for a caller that is below autograd and autocast already.
   std::vector<at::Tensor> run(std::vector<at::Tensor>&& args) const;
+  /// Interpreter::replay().
   std::vector<at::Tensor> replay(std::vector<at::Tensor>&& args) const;
 
   std::vector<Parameter> parameters;
@@ -92,7 +97,7 @@ struct Interpreter::Plan {
   std::vector<Sized> sized;
   /// Registers of results, in order; kNothing: dropped at once.
   std::vector<int32_t> results;
-  /// For each plan-wide return value of a call, the length of the list, or -1 for a plain tensor.
+  /// For each return of each call, the length of the list, or -1 for a plain tensor.
   std::vector<int32_t> return_lengths;
   std::vector<Return> returns;
   int32_t num_registers = 0;

@@ -11,7 +11,7 @@ namespace ahead {
 
 /// Stands for a constant that this process cannot make from its text: a user's own generator, an
 /// object of a custom class, the generator of a device that is missing here. Any type of argument
-/// accepts it, so that such a program can be read, checked and compared; no kernel does.
+/// accepts it, so that a program with one can be read, checked and compared; no kernel does.
 class OpaqueConstant final : public torch::CustomClassHolder {
  public:
   explicit OpaqueConstant(std::string text) : text(std::move(text)) {}

@@ -17,8 +17,8 @@ Argument map_argument(const Argument& argument, const ValueMap& map);
 Node* copy_node(Graph& to, const Node& node, ValueMap& map, Node* before = nullptr);
 
 /// Adds the nodes of a graph before `before`, or at the end, with `operands` for its inputs.
-/// Returns what it returns; null stands for undefined. The copies have the phase and the tags they
-/// had.
+/// Returns the copies of its outputs, null for undefined ones. The copied nodes keep their phase
+/// and tags.
 std::vector<Value*> inline_graph(Graph& to, const Graph& graph, const std::vector<Value*>& operands,
                                  Node* before = nullptr);
 

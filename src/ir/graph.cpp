@@ -31,7 +31,7 @@ void require_unnamed(const Entries& entries, SlotFacts::Names what, size_t posit
   }
 }
 
-/// Lets the slots of `entries` follow what they name after `position` was erased.
+/// Adjusts the slots of `entries` that name a position behind `position`, which is erased.
 template <class Entries>
 void move_up(Entries& entries, SlotFacts::Names what, size_t position) {
   for (auto& entry : entries) {

@@ -25,7 +25,8 @@ Value* add_layout_copy(Graph& graph, Value* value, const TensorMeta& layout, Nod
   TensorMeta meta = layout;
   meta.offset = 0;
   meta.requires_grad = false;
-  // clone closes gaps and keeps strides, and kernels may sum in another order where strides differ.
+  // clone keeps the strides of a dense value and closes the gaps of others; where the strides are
+  // not those asked for, kernels may sum in another order.
   if (fill_of(meta) == Fill::Dense && value->meta.strides == meta.strides)
     return Calls{graph, before}.add("aten.clone", {value, c10::IValue()}, meta);
   return add_copy_into(graph, value, layout, before);

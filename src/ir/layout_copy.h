@@ -12,7 +12,7 @@ Value* add_layout_copy(Graph& graph, Value* value, Node* before = nullptr);
 Value* add_layout_copy(Graph& graph, Value* value, const TensorMeta& layout,
                        Node* before = nullptr);
 
-/// The same for a value that may come with other strides than the graph says.
+/// The same for a value that may arrive in a run with other strides than the graph says.
 Value* add_copy_into(Graph& graph, Value* value, const TensorMeta& layout, Node* before = nullptr);
 
 }  // namespace ahead

@@ -16,8 +16,8 @@ std::string printed_name(const c10::OperatorName& name) {
   return text;
 }
 
-/// What stands behind a handle. A handle is an address, and another operator may be registered at
-/// the address of one that was removed: the name tells.
+/// The operator interned for a handle. A handle is an address, and another operator may be
+/// registered at the address of one that was removed: the name tells them apart.
 struct Known {
   c10::OperatorName name{"", ""};
   const Operator* op = nullptr;

@@ -96,7 +96,7 @@ std::string return_problem(const Node& node, size_t index, const c10::Type& type
   return {};
 }
 
-/// The types of what a call of the operator gives: its returns, then the arguments it writes to.
+/// The types of a node's results: the operator's returns, then the arguments it writes to.
 c10::SmallVector<const c10::Type*, 4> result_types(const Operator& op) {
   c10::SmallVector<const c10::Type*, 4> types;
   for (const c10::Argument& ret : op.schema().returns()) types.push_back(ret.real_type().get());

@@ -25,7 +25,7 @@ std::string meta_problem(const TensorMeta& meta) {
   return {};
 }
 
-/// Whether a value of one description may take the place of the other. A storage offset may differ.
+/// Whether a value of one metadata may stand for one of the other. The storage offset may differ.
 bool interchangeable(const TensorMeta& a, const TensorMeta& b) {
   return a.dtype == b.dtype && a.device == b.device && a.sizes == b.sizes && a.strides == b.strides;
 }

@@ -71,8 +71,8 @@ class Ladder {
     }
   }
 
-  /// Each rung saves no more than the one before it, and has no higher peak. The first two are
-  /// fixed, so that no budget does worse than the whole.
+  /// Drops rungs until each saves no more than the one before it and has no higher peak. The first
+  /// two are not sorted with the others, so that no budget does worse than a budget of 1.
   void keep_those_that_lead_down() {
     std::stable_sort(rungs_.begin() + 2, rungs_.end(),
                      [](const Rung& a, const Rung& b) { return a.saved > b.saved; });
@@ -85,8 +85,9 @@ class Ladder {
     rungs_ = std::move(kept);
   }
 
-  /// The first rung that fits; a budget is a share of the way down to the lowest peak, too. What
-  /// costs no time is done in any case.
+  /// The first rung within the budget, which is a share of the saved bytes and of the way from the
+  /// lowest peak to the highest. The smallest cut costs next to no time, so the default partition
+  /// before it is passed over.
   const Rung& choose(double budget, int64_t target) const {
     const size_t cheapest = std::min<size_t>(rungs_.size(), 2) - 1;
     if (budget >= 1) return rungs_[cheapest];
@@ -104,7 +105,7 @@ class Ladder {
     return std::clamp<size_t>(nodes_for_all_rungs / (joint_.nodes.size() + 1), 4, 32);
   }
 
-  /// What the smallest cut saves although it could be computed again.
+  /// The nodes whose results the smallest cut saves although they could be computed again.
   void find_candidates() {
     std::vector<bool> needed(joint_.graph.value_capacity());
     mark_needed(needed);
@@ -146,7 +147,7 @@ class Ladder {
     }
   }
 
-  /// Everything may run again but these nodes.
+  /// Rulings under which all expensive nodes may run again, but not these nodes.
   std::vector<Ruling> rulings_keeping(const std::vector<size_t>& nodes) const {
     std::vector<Ruling> rulings = rulings_;
     for (Ruling& ruling : rulings) {
@@ -165,7 +166,7 @@ class Ladder {
   struct Candidate {
     size_t node;
     int64_t bytes;
-    double runtime;  ///< of computing it again, with what is not saved before it
+    double runtime;  ///< of computing it again, with the nodes before it that are not saved
   };
 
   const JointFacts& joint_;

@@ -15,7 +15,8 @@ std::map<const Operator*, int64_t> calls(const Graph& graph) {
   return counts;
 }
 
-/// Nodes that nobody needs may be left out, but what is there must come from the joint graph.
+/// Throws if the halves do not come from this joint graph. They may lack dead nodes, but call no
+/// operator more often than it does.
 void check_halves(const JointGraph& joint, const PartitionedGraphs& halves) {
   const auto in_joint = calls(joint), in_forward = calls(halves.forward);
   const size_t outputs =
@@ -40,7 +41,7 @@ double total_runtime(const Graph& graph, const RuntimeEstimator& runtime) {
   return total;
 }
 
-/// A value between the smallest and the largest of a curve as a share of the way.
+/// The smallest and the largest value of a curve. share() maps them to 0 and 1.
 struct Range {
   double low = 0, high = 0;
   void add(double value, bool is_first) {

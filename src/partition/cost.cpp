@@ -38,7 +38,7 @@ double size(const TensorMeta& meta, size_t from_end) {
 }
 
 double matmul_flops(const Node& node, const std::vector<const TensorMeta*>& operands) {
-  // Where something is added to the product, it comes first.
+  // addmm and its kin take the summand before the factors.
   const TensorMeta& left = *operands[operands.size() > 2 ? 1 : 0];
   return 2 * numel_of_results(node) * size(left, 1);
 }
@@ -57,7 +57,8 @@ double convolution_backward_flops(const Node& node,
   return gradients * convolution_flops(*operands[0], *operands.back());
 }
 
-/// One product of queries and keys; operands are queries, keys, values, or gradients before them.
+/// One product of queries and keys. A backward takes, before queries and keys, the gradient, which
+/// has the size of the queries.
 double attention_product_flops(const TensorMeta& query, const TensorMeta& key) {
   return 2 * static_cast<double>(query.numel()) * size(key, 2);
 }

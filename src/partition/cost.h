@@ -14,8 +14,8 @@ int64_t storage_bytes(const TensorMeta& meta);
 /// How many floating point operations the call takes; 0 if memory is what limits it.
 double flops(const Node& node);
 
-/// How long the call takes, in units of the time it takes to move one byte, or as the caller says.
-/// Throws UserError if that is no time.
+/// How long the call takes, in units of the time it takes to move one byte, or as `estimator` says.
+/// Throws UserError if that is negative or not finite.
 double runtime(const Node& node, const RuntimeEstimator& estimator);
 
 }  // namespace ahead::partition

@@ -22,7 +22,7 @@ std::vector<const Node*> nodes_of(const Graph& graph) {
   return nodes;
 }
 
-/// New positions for those that are kept; -1 for the others.
+/// The new position of each entry that is kept; -1 for the others.
 template <class Entries, class Keep>
 std::vector<int32_t> renumber(const Entries& entries, Keep keep) {
   std::vector<int32_t> positions;
@@ -243,8 +243,8 @@ class Extractor {
     result_.backward.add_output(value, in_halves(output.slot), output.requires_grad);
   }
 
-  /// Adds a node to the backward graph behind everything it takes that is not there yet: what is
-  /// computed again is computed just before its first use.
+  /// Adds a node to the backward graph, after the makers of its operands that are not there yet, so
+  /// that recomputed nodes stand just before their first use.
   void emit(size_t node, ValueMap& map) {
     std::vector<size_t> missing;
     std::vector<size_t> pending{node};
@@ -266,7 +266,7 @@ class Extractor {
     }
   }
 
-  /// Views of a copy begin where the copy does.
+  /// A saved copy has an offset of its own, from which the offsets of its views follow.
   static void move_views(const Node& node, ValueMap& map) {
     if (!ops::is_view(node)) return;
     const Value* source = node.args()[0].value();

@@ -17,7 +17,7 @@ struct JointFacts {
   const Graph& graph;
   std::vector<const Node*> nodes;
   ops::Aliasing aliasing;
-  std::vector<bool> visible;  ///< what shares memory with inputs or results; by Aliasing::group
+  std::vector<bool> visible;  ///< memory that inputs or results share; by Aliasing::group()
   std::vector<Role> roles;
   /// Whether the value may share memory with an input that is overwritten after the forward; by
   /// Value::id().
@@ -31,20 +31,22 @@ struct JointFacts {
 
 /// What a partitioner decided about one node.
 struct Verdict {
-  /// Should the backward need a result of the node, then it computes it there; else it is saved.
+  /// Whether the backward computes a result of the node that it needs; else the forward saves it.
   bool compute_in_backward = false;
   const char* reason = "";
 };
 
+/// Whether extract() lists the decision about each node.
+enum class Explain : uint8_t { No, Yes };
+
 /// Cuts a joint graph in two along the verdicts, which are in the order of the nodes. A node that
 /// must be in one half is put there whatever its verdict. `is_static` says of each input of the
-/// joint graph whether saving it is free. Without `Explain::Yes`, the decisions are left out.
-enum class Explain : uint8_t { No, Yes };
+/// joint graph whether saving it is free.
 PartitionedGraphs extract(const JointFacts& joint, const std::vector<Verdict>& verdicts,
                           const std::vector<bool>& is_static, Explain explain);
 
-/// The inputs of a joint graph that stay alive whoever saves them: captured tensors and those at
-/// the given positions.
+/// Which inputs of a joint graph stay alive whether they are saved or not: captured tensors, and
+/// the inputs at the given positions.
 std::vector<bool> find_static_inputs(const Graph& joint, const std::vector<int64_t>& positions);
 
 }  // namespace ahead::partition

@@ -20,8 +20,8 @@ class Knapsack {
 
   /// For each item whether to take it.
   std::vector<bool> best(int64_t capacity) const;
-  /// The capacities at which more can be had, largest first; at most `max_count` of them, evenly
-  /// chosen. The last is 0, where nothing fits but what has no size.
+  /// The capacities at which the best choice is worth more than just below, largest first; at most
+  /// `max_count` of them, evenly chosen. The last is 0, where only items without size fit.
   std::vector<int64_t> steps(size_t max_count) const;
 
  private:
@@ -29,7 +29,7 @@ class Knapsack {
 
   std::vector<Item> items_;
   int64_t unit_ = 1;
-  size_t num_slots_ = 1;                  ///< capacities from 0 to all of it
+  size_t num_slots_ = 1;                  ///< one for each capacity, from 0 to all items
   std::vector<double> worth_;             ///< of the best choice, by capacity
   std::vector<std::vector<bool>> taken_;  ///< by item, by capacity
 };

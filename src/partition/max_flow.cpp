@@ -47,8 +47,8 @@ bool MaxFlow::find_levels(int32_t source, int32_t sink) {
   return level_[static_cast<size_t>(sink)] >= 0;
 }
 
-/// Fills one path from the source to the sink along rising levels; returns what it carries, 0 if
-/// there is none left.
+/// Fills one path from the source to the sink along rising levels; returns its flow, 0 if there is
+/// no path left.
 int64_t MaxFlow::augment(int32_t source, int32_t sink) {
   std::vector<int32_t> path;  // arcs
   int32_t node = source;
@@ -87,7 +87,7 @@ int64_t MaxFlow::run(int32_t source, int32_t sink) {
     current_arc_.assign(first_arc_.begin(), first_arc_.end() - 1);
     while (const int64_t flow = augment(source, sink)) {
       total += flow;
-      // A path of pipes that are never cut: no cut exists.
+      // A path of edges that are never cut: no cut exists.
       if (total >= kInfinite) return kInfinite;
     }
   }

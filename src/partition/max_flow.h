@@ -6,10 +6,10 @@
 
 namespace ahead::partition {
 
-/// A network of pipes, and the most that can flow through it.
+/// A flow network and its largest flow, by Dinic's algorithm.
 class MaxFlow {
  public:
-  /// More than all other capacities together; what is so wide is never cut.
+  /// More than all other capacities together: an edge of this capacity is never cut.
   static constexpr int64_t kInfinite = std::numeric_limits<int64_t>::max() / 4;
 
   int32_t add_node();

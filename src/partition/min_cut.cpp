@@ -7,12 +7,12 @@
 namespace ahead::partition {
 namespace {
 
-/// The network: what flows is the need for memory. A cut pipe is a saved value; on the sink's side
-/// is what the backward computes.
+/// The flow network of a joint graph. A cut edge is a saved value; the nodes on the sink's side are
+/// those that the backward computes.
 ///
 ///     source ──∞──► inputs, nodes that run once      value: in ──bytes──► out
 ///     node ──∞──► its results ──∞──► nodes that take them
-///     what nodes of the backward take ──∞──► sink
+///     operands of nodes of the backward ──∞──► sink
 class Network {
  public:
   Network(const JointFacts& joint, const std::vector<Ruling>& rulings,
@@ -47,13 +47,13 @@ class Network {
   }
 
  private:
-  /// What the backward makes itself has no place in the network.
+  /// Values that only the backward can compute are not in the network.
   void connect(const Value* value, int32_t to) {
     const int32_t out = out_[value->id()];
     if (out >= 0) flow_.add_edge(out, to, MaxFlow::kInfinite);
   }
 
-  /// A pipe through which the value is saved; returns where it begins.
+  /// Adds the edge that is cut if the value is saved; returns its start.
   int32_t add_value(const Value& value, int64_t capacity) {
     const int32_t in = flow_.add_node();
     out_[value.id()] = flow_.add_node();
@@ -121,8 +121,8 @@ class Network {
   const std::vector<bool>& is_static_;
   const int64_t unit_;  ///< the capacity of a byte
   MaxFlow flow_;
-  std::vector<int32_t> out_;    ///< where the value comes out; by Value::id()
-  std::vector<int32_t> place_;  ///< of each node; -1: none
+  std::vector<int32_t> out_;    ///< the end of the value's edge; by Value::id()
+  std::vector<int32_t> place_;  ///< the place of each node in the network; -1: none
   const int32_t source_, sink_;
 };
 

@@ -8,13 +8,13 @@
 namespace ahead {
 namespace {
 
-/// Runs a graph in thought.
+/// Simulates the memory that a run of a graph takes.
 class MemorySimulation {
  public:
   explicit MemorySimulation(const Graph& graph)
       : graph_(graph), aliasing_(graph), last_use_(graph.value_capacity(), -1) {}
 
-  /// `is_kept` says of each input whether somebody else keeps it, so that it counts for nothing.
+  /// `is_kept` says of each input whether the caller keeps it alive, so that it is not counted.
   int64_t run(const std::vector<bool>& is_kept) {
     find_last_uses();
     freed_after_.resize(graph_.num_nodes());
@@ -47,7 +47,7 @@ class MemorySimulation {
 
   int64_t& last_use(const Value* value) { return last_use_[aliasing_.base(value)->id()]; }
 
-  /// What nobody uses is freed after the node at `position`.
+  /// A value without uses is freed after the node at `position`.
   void allocate(const Value& value, int64_t position) {
     const int64_t bytes = partition::storage_bytes(value.meta);
     const auto end = static_cast<size_t>(std::max(last_use(&value), position));
@@ -57,7 +57,7 @@ class MemorySimulation {
 
   const Graph& graph_;
   const ops::Aliasing aliasing_;
-  std::vector<int64_t> last_use_;     ///< by Value::id() of what owns the memory
+  std::vector<int64_t> last_use_;     ///< by Value::id() of the base
   std::vector<int64_t> freed_after_;  ///< bytes, by position of the node
   int64_t used_ = 0;
   int64_t peak_ = 0;

@@ -38,7 +38,8 @@ bool is(const Case& c) {
   return ops::facts(c.node.op()).recompute == recompute;
 }
 
-/// Its kernel keeps a workspace only in grad mode, in which the backward does not run.
+/// mkldnn_rnn_layer makes the workspace for its gradient only in grad mode, which is off while a
+/// backward graph runs.
 bool depends_on_grad_mode(const Case& c) {
   static const Operator* const layer = Operator::find("aten.mkldnn_rnn_layer");
   return &c.node.op() == layer;
@@ -115,7 +116,7 @@ std::vector<Ruling> apply_recompute_rules(const JointFacts& joint,
     });
     rulings.push_back(rule_on({*joint.nodes[i], joint.roles[i], options, longest + 1}));
     const Again again = rulings.back().again;
-    // A rule may cut the chain here, and the next one then starts anew.
+    // A node that is not ruled cheap ends the chain.
     chains[i] = again == Again::Cheap ? longest + 1 : again == Again::View ? longest : 0;
   }
   return rulings;

@@ -9,13 +9,14 @@ namespace ahead::partition {
 
 /// Whether the backward may compute a node of the forward again.
 enum class Again : uint8_t {
-  Never,      ///< the second run would differ, be seen, or was forbidden
+  Never,      ///< a second run would give other values, repeat an effect, or is forbidden
   Expensive,  ///< only to keep to a memory budget
   Cheap,      ///< where it saves memory
   View,       ///< always: its results are never saved
-  Must,       ///< always, by request
+  Must,       ///< always, as a tag or a write in the backward demands
 };
 
+/// The ruling on one node, and the reason for it.
 struct Ruling {
   Again again = Again::Never;
   const char* reason = "";

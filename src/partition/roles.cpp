@@ -59,7 +59,8 @@ class RoleFinder {
     }
   }
 
-  /// Whether the node is one of the backward that may find other values than the forward would.
+  /// Whether the node is of the backward phase and reads memory that the caller may write to
+  /// between forward and backward.
   bool reads_later(const Node& node) const {
     bool reads = false;
     node.for_each_operand(
@@ -119,7 +120,8 @@ class RoleFinder {
     }
   }
 
-  /// What the backward reads of the forward's outputs is what these hold then.
+  /// Marks nodes whose results the caller gets and the backward reads: it must read the caller's
+  /// tensors, with the values that they hold by then.
   void keep_what_is_read_later() {
     std::vector<bool> is_kept(joint_.value_capacity());
     for (const Node* node : nodes_) {

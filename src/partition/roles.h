@@ -7,20 +7,20 @@
 
 namespace ahead::partition {
 
-/// What one node of a joint graph must be, whatever is saved.
+/// Where a node of a joint graph must run, whatever is saved.
 struct Role {
   /// The forward's outputs need it, or its order among random and effectful nodes puts it there.
   bool in_forward = false;
-  /// It depends on a tangent, was tagged so, its order puts it there, or it is one of the backward
-  /// and reads what the caller may write to before: the forward cannot have it.
+  /// It depends on a tangent, is tagged must_be_in_backward, its order puts it there, or it is of
+  /// the backward phase and reads memory that the caller may write to before the backward.
   bool in_backward = false;
   /// The backward's outputs need it, directly or through others.
   bool serves_backward = false;
-  /// It reads the storage behind an operand of which the backward could only get a copy.
+  /// It reads the storage beyond an operand of which the backward could only get a copy.
   bool never_in_backward = false;
   /// The backward reads its result, which the caller gets and may have written to by then.
   bool is_read_later = false;
-  /// A node of the backward writes to its result: what was saved would be good for one run only.
+  /// A node of the backward writes to its result: a saved one would serve one backward only.
   bool written_in_backward = false;
 };
 
@@ -28,7 +28,7 @@ struct Role {
 /// Aliasing::group.
 std::vector<bool> find_visible(const Graph& joint, const ops::Aliasing& aliasing);
 
-/// The roles of all nodes, in their order, given what is visible. Throws Unsupported if a node
+/// The roles of all nodes, in their order, given find_visible(). Throws Unsupported if a node
 /// would have to be in both halves, though it may run only once or depends on a tangent.
 std::vector<Role> find_roles(const Graph& joint, const ops::Aliasing& aliasing,
                              const std::vector<bool>& is_visible);

@@ -53,7 +53,7 @@ std::vector<size_t> Segments::boundary(size_t count) const {
   return nodes;
 }
 
-/// Where the least is alive within reach of the ideal.
+/// Adds the cut where the fewest bytes are alive, within reach of the ideal place.
 void Segments::choose_cut(double ideal, double reach, std::vector<size_t>& cuts) const {
   const auto first = std::lower_bound(made_.begin(), made_.end(), ideal - reach);
   const auto last = std::upper_bound(first, made_.end(), ideal + reach);

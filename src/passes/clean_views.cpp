@@ -42,7 +42,7 @@ class ViewCleaner {
   }
 
  private:
-  /// The value that this one is a view of by nothing but layouts.
+  /// The value that this one is a view of by a chain of layout views.
   Value* root(Value* value) const {
     Value* known = root_[value->id()];
     return known == nullptr ? value : known;
@@ -52,7 +52,8 @@ class ViewCleaner {
     Value* result = node.result();
     Value* source = root(node.args()[0].value());
     root_[result->id()] = source;
-    // Where places are shared, two layouts that agree here need not agree for another source.
+    // Where elements overlap, views of different elements may have one layout, which they need not
+    // have if the source arrives with other strides.
     if (fill_of(source->meta) == Fill::Overlaps) return;
     if (same_layout(result->meta, source->meta) && replace(node, source)) return;
     auto& views = views_[hash_of(*source, result->meta)];
@@ -79,7 +80,7 @@ class ViewCleaner {
     return true;
   }
 
-  /// Lets a view of a view of a tensor without gaps be a view of that tensor.
+  /// Lets a view at the end of a chain take the root of the chain, if both are contiguous.
   void shorten(Node& node, Value* source) {
     const TensorMeta& meta = node.result()->meta;
     if (!is_named(node, {"aten.view", "aten._unsafe_view"}) || node.args()[0].value() == source ||

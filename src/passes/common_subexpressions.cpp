@@ -89,8 +89,8 @@ class Eliminator {
   }
 
   bool may_replace(const Node& node, const Node& other) const {
-    // Below autograd, grad mode changes no result; but whoever differentiates the forward once more
-    // must find a node on either side of it.
+    // Grad mode changes no result below autograd; but a second derivative replays the forward under
+    // autograd, where a node without grad must not stand for one with it.
     const bool both_forward = node.phase == Phase::Forward && other.phase == Phase::Forward;
     if (both_forward && node.has(Tag::NoGrad) != other.has(Tag::NoGrad)) return false;
     if (node.results().size() != other.results().size()) return false;

@@ -18,7 +18,7 @@
 namespace ahead::passes {
 namespace {
 
-/// A tensor to trace with: its description is right, and there is nothing behind it.
+/// A tensor to trace with: it has metadata, but no data.
 at::Tensor tensor_without_data(const TensorMeta& meta) {
   c10::Storage storage(c10::Storage::use_byte_size_t(), /*size_bytes=*/0,
                        c10::DataPtr(nullptr, meta.device));

@@ -33,7 +33,7 @@ struct Arithmetic {
   bool commutes;
   bool has_factor;          ///< the argument after the number multiplies it
   double neutral;           ///< x op neutral is x
-  bool neutral_for_floats;  ///< x + 0 is not: it turns -0.0 into 0.0
+  bool neutral_for_floats;  ///< 0 in x + 0 is not: it turns -0.0 into 0.0
   bool divides;
 };
 constexpr Arithmetic arithmetic[] = {
@@ -93,8 +93,8 @@ bool holds(at::ScalarType dtype, const at::Scalar& number) {
   }
 }
 
-/// Whether the result of an operator on a tensor and a number lies as the tensor does. Where there
-/// is no element, and along dimensions of size 1, it may lie otherwise than with a second tensor.
+/// Whether the result of an operator on a tensor and a number has the tensor's strides. Empty
+/// tensors and dimensions of size 1 may get other strides than with a second tensor.
 bool lies_alike_with_number(const TensorMeta& tensor) {
   const at::Tensor first = ops::shapes::make_strided(tensor.sizes, tensor.strides, tensor.dtype);
   const at::Tensor number = ops::shapes::make({}, tensor.dtype);
@@ -121,7 +121,7 @@ class Folder {
  private:
   using Number = std::optional<at::Scalar>;
 
-  /// Remembers what holds the same number everywhere.
+  /// Notes the number that all elements of the node's result are, where that is known.
   void learn(const Node& node) {
     if (const Filler* filler = find_row(fillers, node.op())) {
       if (filler->argument < 0) {

@@ -5,12 +5,13 @@
 namespace ahead::passes {
 namespace {
 
-/// What the nodes of a sub-graph take over from the node that calls it. Which of them are random or
-/// have effects, they know themselves.
+/// The tags that the nodes of a sub-graph take over from the node that calls it. Each node is
+/// random or has effects for itself.
 constexpr uint16_t inherited_tags =
     ~(static_cast<uint16_t>(Tag::Random) | static_cast<uint16_t>(Tag::Effect)) & 0xffff;
 
-/// A sub-graph may stand for values with another offset, which views of them would notice.
+/// Whether a call can be inlined. Its values may have other storage offsets than those of the
+/// sub-graph, whose views would then be wrong.
 bool fits(const Node& node) {
   const Graph& callee = *node.args()[0].graph();
   for (size_t i = 0; i < callee.inputs().size(); ++i) {
@@ -24,8 +25,8 @@ bool fits(const Node& node) {
   return true;
 }
 
-/// Puts the nodes of the sub-graph in place of the node; returns the first of them, or what comes
-/// after the node if there are none.
+/// Puts the nodes of the sub-graph in place of the node; returns the first of them, or the next
+/// node if there are none.
 Node* inline_call(Graph& graph, Node& node) {
   std::vector<Value*> operands;
   for (size_t i = 1; i < node.args().size(); ++i) operands.push_back(node.args()[i].value());
@@ -52,7 +53,7 @@ size_t inline_calls(Graph& graph) {
     if (node->op().in_dispatcher() || !fits(*node)) {
       node = node->next();
     } else {
-      // What was inlined may hold calls itself.
+      // The sub-graph may hold calls itself.
       node = inline_call(graph, *node);
       ++inlined;
     }

@@ -37,8 +37,7 @@ class Merger {
   std::vector<Memory> memory_;  ///< by Aliasing::group()
 };
 
-/// Whether one value may take the place of the other in the graph's descriptions: same dtype,
-/// device, sizes, strides and offset.
+/// Whether two values have the same dtype, device, sizes, strides and offset.
 bool same_layout(const TensorMeta& a, const TensorMeta& b);
 
 }  // namespace ahead::passes

@@ -11,8 +11,8 @@
 namespace ahead::passes {
 namespace {
 
-/// Turns one copy into an input, with the operators that made what is copied, into operators that
-/// write to the input.
+/// Replaces each aten.copy_ to an input, with the chain of operators that computed the copied value
+/// from the input, by operators that write to the input in place.
 class Reinplacer {
  public:
   explicit Reinplacer(Graph& graph) : graph_(graph) {}
@@ -56,7 +56,7 @@ class Reinplacer {
                        [](const Value* result) { return result != nullptr && result->is_used(); });
   }
 
-  /// The nodes that lead from an input, through their first argument, to what is copied into it;
+  /// The nodes that lead from an input, through their first argument, to the value copied to it;
   /// empty if they cannot work in place.
   std::vector<Node*> find_chain(const Node& copy, const Value* input) {
     std::vector<Node*> chain;
@@ -88,7 +88,7 @@ class Reinplacer {
            facts.in_place->schema().arguments().size() == node.args().size();
   }
 
-  /// Whether nobody but the chain reads the input's memory once its first node has run.
+  /// Whether only the chain reads the input's memory once the first node of the chain has run.
   bool is_last_to_read(const Node& copy, const Value* input, const Node& first) {
     const ops::Aliasing aliasing(graph_);
     const uint32_t memory = aliasing.group(input);
@@ -111,7 +111,7 @@ class Reinplacer {
     return true;
   }
 
-  /// Adds the operator that writes to `target`; returns what it holds then.
+  /// Adds the node's in-place form, which writes to `target`; returns the target's new value.
   Value* write_in_place(Node& node, Value* target) {
     std::vector<Argument> arguments = node.args();
     arguments[0] = target;

@@ -14,8 +14,8 @@
 namespace ahead::passes {
 
 /// The one door for every stage of every graph of a compiled function: of its forward, of each
-/// backward, of its derivatives. A stage is left out if the user wants that; it is timed, and what
-/// it made is verified and kept to be looked at. Several threads may use it at once.
+/// backward, of its derivatives. A stage is left out if the user wants that; it is timed, and its
+/// graph is verified and kept to be looked at. Several threads may use it at once.
 class Stages : public std::enable_shared_from_this<Stages> {
  public:
   enum class Keep : uint8_t { All, Nothing };
@@ -27,11 +27,13 @@ class Stages : public std::enable_shared_from_this<Stages> {
 
   bool is_skipped(std::string_view stage) const;
 
+  /// The result of a stage, and how long it took.
   template <class Result>
   struct Timed {
     Result result;
     double seconds;
   };
+  /// Runs a stage and times it.
   template <class Stage>
   static auto run(Stage&& stage) {
     using Clock = std::chrono::steady_clock;
@@ -41,11 +43,11 @@ class Stages : public std::enable_shared_from_this<Stages> {
     return Timed<decltype(result)>{std::move(result), taken.count()};
   }
 
-  /// Verifies what a stage made, and keeps it.
+  /// Verifies the graph that a stage made, and keeps it.
   void keep(std::string name, double seconds, const Graph& graph);
 
   /// Runs a stage that rewrites a graph and says how often it changed something, unless it is
-  /// skipped. What it changed is kept under its name and that of the part.
+  /// skipped. A changed graph is kept under its name and that of the part.
   template <class Rewrite>
   void rewrite(std::string_view name, std::string_view part, Graph& graph, Rewrite&& rewriting) {
     if (is_skipped(name)) return;
@@ -61,7 +63,7 @@ class Stages : public std::enable_shared_from_this<Stages> {
   /// A compiler that runs all passes before the given one is asked.
   aot::GraphCompiler optimising(aot::GraphCompiler compiler, std::string part);
 
-  /// What was kept so far, in order.
+  /// The programs kept so far, in order.
   std::vector<Program> programs() const;
 
  private:

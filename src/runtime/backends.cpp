@@ -66,7 +66,7 @@ aot::GraphCompiler below_autograd(aot::GraphCompiler compiler) {
   return [compiler = std::move(compiler)](const aot::CompileRequest& request) {
     return [run = compiler(request)](std::vector<at::Tensor>&& args) {
       at::NoGradGuard no_grad;
-      // Views and casts are in the graph already; LibTorch would note or make them once more.
+      // Views and casts are in the graph already; LibTorch would record and make them once more.
       at::AutoDispatchBelowADInplaceOrView below_views;
       c10::impl::ExcludeDispatchKeyGuard below_autocast(c10::autocast_dispatch_keyset);
       for (at::Tensor& arg : args) {

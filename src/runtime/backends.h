@@ -9,8 +9,8 @@ namespace ahead::runtime {
 /// The backend of that name. Throws UserError, naming those there are, if it is not known.
 aot::GraphCompiler find_backend(const std::string& name);
 
-/// A compiler of the user's, whose executables see tensors without history and run below autograd
-/// and autocast.
+/// Wraps a compiler of the user's: its executables get tensors that do not require grad, and run
+/// below autograd and autocast.
 aot::GraphCompiler below_autograd(aot::GraphCompiler compiler);
 
 }  // namespace ahead::runtime

@@ -12,7 +12,7 @@
 
 namespace ahead::tracing {
 
-/// Knows which tensors from outside were computed from which others, by the edges of autograd.
+/// Knows which tensors from outside a trace were computed from which others, by autograd's edges.
 class Ancestry {
  public:
   struct Relatives {
@@ -40,8 +40,8 @@ class Ancestry {
   }
   static const std::vector<size_t>& find(const Tensors& tensors, const Place& place);
 
-  Tensors at_;           ///< by where their gradients go on
-  Tensors in_front_of_;  ///< by all that lies behind them
+  Tensors at_;           ///< by their gradient edge
+  Tensors in_front_of_;  ///< by each edge that their gradient reaches after that
 };
 
 }  // namespace ahead::tracing

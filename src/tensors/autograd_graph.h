@@ -29,31 +29,31 @@ void for_each_node(const torch::autograd::edge_list& roots, Visit&& visit) {
   }
 }
 
-/// Whether a gradient does more than its operator's formula says: a custom function, or hooks.
+/// Whether an autograd node does more than an operator's formula: a custom function, or hooks.
 bool is_opaque(torch::autograd::Node& node);
 
-/// Whether gradients of the roots reach one of these nodes.
+/// Whether gradients of the roots reach the node of one of the targets.
 bool reaches_any(const torch::autograd::edge_list& roots,
                  const torch::autograd::edge_list& targets);
 
-/// An opaque node that gets gradients for several of its results; null if there is none.
+/// An opaque node that gets gradients for several results of its forward; null if there is none.
 torch::autograd::Node* find_many_part_gradient(const torch::autograd::edge_list& roots);
 
-/// For each autograd node made since `first_sequence`, by sequence number counted from there, which
-/// roots its gradient comes from.
+/// For each autograd node with a sequence number from `first_sequence` on, by the difference: the
+/// roots whose backward reaches it.
 std::unordered_map<int64_t, std::vector<bool>> reaching_roots(
     const torch::autograd::edge_list& roots, uint64_t first_sequence);
 
-/// For each target, from which of the roots a backward comes to it.
+/// For each target, the roots whose backward reaches its node.
 std::vector<std::vector<bool>> roots_leading_to(const torch::autograd::edge_list& targets,
                                                 const torch::autograd::edge_list& roots);
 
-/// For each root, the roots from which a backward goes through a node, no target or leaf, that it
-/// goes through as well. Empty if these are always all.
+/// For each root, the roots whose backward runs an autograd node that its own backward runs too,
+/// targets and leaves not counted. Empty if that holds of any two roots.
 std::vector<std::vector<bool>> roots_sharing_nodes(const torch::autograd::edge_list& roots,
                                                    const torch::autograd::edge_list& targets);
 
-/// For each root, the other roots from which a backward passes through it. Empty if none does.
+/// For each root, the other roots whose backward passes through its edge. Empty if none does.
 std::vector<std::vector<bool>> roots_passing_through(const torch::autograd::edge_list& roots);
 
 }  // namespace ahead::tracing

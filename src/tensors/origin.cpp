@@ -9,7 +9,8 @@
 namespace ahead::tracing {
 namespace {
 
-/// Passes gradients on, and is run where somebody asks for those by the origin: it leads there too.
+/// Passes gradients on to its first edge. The second edge leads to the origin, so that the engine
+/// runs the node, which then throws, where grad() asks for the gradient of the origin.
 struct Tie final : torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     const auto* wanted = torch::autograd::get_current_graph_task_exec_info();

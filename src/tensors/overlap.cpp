@@ -6,6 +6,7 @@
 namespace ahead {
 namespace {
 
+/// Tensors that span more than this are not compared element by element.
 constexpr int64_t most_elements = 1 << 20;
 
 struct Range {

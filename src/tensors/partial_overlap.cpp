@@ -69,7 +69,7 @@ class Distance {
 bool overlaps_partly(const at::Tensor& a, const at::Tensor& b) {
   if (a.numel() == 0 || b.numel() == 0) return false;
   if (a.storage_offset() == b.storage_offset() && real_dims(a) == real_dims(b)) {
-    // LibTorch goes by strides alone.
+    // LibTorch compares all strides of dense tensors, those of dimensions of size 1 included.
     const bool are_dense = a.is_non_overlapping_and_dense() && b.is_non_overlapping_and_dense();
     return are_dense && a.strides() != b.strides();
   }

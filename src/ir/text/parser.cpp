@@ -25,7 +25,7 @@ class Parser : private TermParser {
   Graph graph();
 
  private:
-  /// A result as it was announced; without metadata: undefined.
+  /// A result on the left of a statement's `=`; undefined if it has no metadata.
   struct Result {
     Token name;
     std::optional<TensorMeta> meta;

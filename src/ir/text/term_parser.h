@@ -10,7 +10,7 @@
 namespace ahead {
 
 /// Reads the parts of the text form that stand for themselves: marks, numbers, metadata, slots and
-/// constants. What is not there is an error at the place where it should be.
+/// constants. A missing part is an error at the place where it should be.
 class TermParser {
  public:
   explicit TermParser(Lexer& lexer) : lexer_(lexer) {}

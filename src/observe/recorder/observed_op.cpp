@@ -34,7 +34,7 @@ bool is_unfilled(std::string_view name) {
   return name.starts_with("aten.empty") || name.starts_with("aten.new_empty");
 }
 
-/// Whether it fills new memory, of a tensor that it is given at most what that looks like.
+/// Whether it fills new memory, and uses at most the metadata of a tensor that it is given.
 bool is_new(std::string_view name) {
   const std::string_view base = name.substr(0, name.find('.', sizeof("aten.") - 1));
   return name.starts_with("aten.new_") || (name.starts_with("aten.") && base.ends_with("_like"));

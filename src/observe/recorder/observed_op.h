@@ -25,19 +25,19 @@ struct ObservedOp {
   std::vector<Argument> arguments;
   std::vector<Holds> results;
   bool returns_tensors = false;
-  /// It is made of other operators, above autograd: these are written down as well.
+  /// It calls other operators, above autograd: these are recorded as well.
   bool is_composite = false;
-  c10::DispatchKeySet autocast_keys;  ///< at which autocast stands before it
+  c10::DispatchKeySet autocast_keys;  ///< at which autocast handles it first
   bool reads_value = false;           ///< returns a value of a tensor rather than a tensor
   bool makes_unfilled = false;        ///< returns new memory that nobody has written to
-  bool is_factory = false;            ///< makes a tensor out of no other one's contents
+  bool is_factory = false;            ///< the result depends on no other tensor's contents
   bool is_random = false;
-  bool is_of_the_user = false;  ///< none of LibTorch's
-  /// The trace has a way with it that what it is made of has not.
+  bool is_of_the_user = false;  ///< a custom operator
+  /// It is traced by a decomposition (find_decomposition()) rather than by the operators it calls.
   bool has_decomposition = false;
 };
 
-/// The knowledge about this operator. The reference is good for the life of the process.
+/// What is known of this operator. The reference is good for the life of the process.
 const ObservedOp& observed_op(const c10::OperatorHandle& handle);
 
 }  // namespace ahead::observe

@@ -21,7 +21,7 @@ namespace {
 
 thread_local Recorder* current_recorder = nullptr;
 thread_local int num_pauses = 0;
-/// The operator of the user's whose kernel this thread runs while autocast is on; null: none.
+/// The custom operator whose kernel this thread runs while autocast is on; null: none.
 thread_local const ObservedOp* kernel_under_autocast = nullptr;
 
 /// Carries the recorder to the autograd engine's device threads.
@@ -31,7 +31,7 @@ struct RecorderInfo : c10::DebugInfoBase {
 };
 const auto info_kind = c10::DebugInfoKind::TEST_INFO_2;
 
-/// Calls what is behind the recorder.
+/// Calls the operator below the recorder's key.
 void call_recorded(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
                    torch::jit::Stack& stack) {
   handle.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, recording_key),
@@ -100,7 +100,7 @@ void Recorder::expect_as_much_as(const Tape& tape) {
   made_by_.reserve(tape.nodes.size());
 }
 
-/// Once for each tensor: what it was when it was met first, or a view of it.
+/// Notes the entry state of a tensor and of its base, once for each, when it is met first.
 void Recorder::note_entry(const at::Tensor& tensor, const WeakTensor& grad,
                           const at::Tensor& shell_of_grad) {
   if (!noted_.insert(tensor.unsafeGetTensorImpl()).second) return;
@@ -194,7 +194,7 @@ void Recorder::take_results(const ObservedOp& op, const c10::IValue* results, St
   }
 }
 
-/// Nobody else can tell what an operator of the user's returns.
+/// Notes the metadata of a custom operator's results, for which there may be no shape rule.
 void Recorder::note_looks(const ObservedOp& op, const c10::IValue* results, Step& step) {
   for (size_t i = 0; i < op.results.size(); ++i) {
     if (!results[i].isTensor() || !results[i].toTensor().defined() ||
@@ -204,7 +204,8 @@ void Recorder::note_looks(const ObservedOp& op, const c10::IValue* results, Step
   }
 }
 
-/// Memory that copies itself before it is written to tells whether somebody asked for it.
+/// Watches new memory to which the host may write. It is made copy-on-write where possible, which
+/// shows whether somebody asked for its address.
 void Recorder::watch_memory(const ObservedOp& op, const at::Tensor& tensor, VariableId id) {
   if (!has_place(tensor) || tensor.numel() == 0) return;
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
@@ -216,7 +217,8 @@ void Recorder::watch_memory(const ObservedOp& op, const at::Tensor& tensor, Vari
   new_memories_[storage] = {id, op.makes_unfilled};
 }
 
-/// Memory is used that the host may have written to.
+/// Records the contents of new memory that the host may have written to, before an operator uses
+/// it.
 void Recorder::note_fills(const ObservedOp& op, const c10::IValue* args) {
   for (size_t i = 0; i < op.arguments.size() && !new_memories_.empty(); ++i) {
     tracing::for_each_tensor(args[i], [&](const at::Tensor& tensor) {
@@ -248,8 +250,8 @@ void Recorder::fill(const at::Tensor& tensor, VariableId id) {
   add(std::move(step));
 }
 
-/// Numbers are drawn by operators only; whoever seeds a generator cannot be repeated. Other threads
-/// may draw from it meanwhile.
+/// Refuses calls that seed the generator, which cannot be repeated. Draws are allowed: other
+/// threads may draw meanwhile.
 void Recorder::check_generator(const tracing::GeneratorPosition& now) {
   if (now == *generator_ || generator_->leads_to(now)) return;
   refuse("random numbers: the function seeds a generator, or sets its state. Do so outside.");
@@ -267,7 +269,7 @@ bool Recorder::is_in_backward() const {
   return node && node != outer_node_;
 }
 
-/// A backward inside the function that goes on outside of it.
+/// Refuses a backward inside the function that goes on to autograd nodes made outside of it.
 void Recorder::check_engine() {
   if (!is_in_backward()) return;
   const NodePtr node = torch::autograd::get_current_node();
@@ -285,7 +287,7 @@ void Recorder::read_value(size_t index, const c10::IValue& value) {
   step.args = {value};
 }
 
-/// Where what a composite operator is made of begins and ends.
+/// While it exists, steps are recorded as those of a composite operator.
 class Recorder::Scope {
  public:
   Scope(Recorder& recorder, size_t step, bool is_composite)
@@ -306,7 +308,8 @@ class Recorder::Scope {
   const bool is_composite_;
 };
 
-/// A kernel of the user's calls an operator. Graphs run without autocast, so that it must not cast.
+/// Calls an operator from the kernel of a custom operator. Autocast must not cast for it, since
+/// graphs run without autocast.
 void Recorder::call_in_kernel(const ObservedOp& kernel, const c10::OperatorHandle& handle,
                               c10::DispatchKeySet keys, torch::jit::Stack& stack) {
   if (keys.has_any(observed_op(handle).autocast_keys))
@@ -330,7 +333,7 @@ void Recorder::call(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
   take_arguments(op, &stack[base], step);
   step.number = scopes_.empty() ? 0 : static_cast<uint32_t>(scopes_.back() + 1);
   const size_t index = add(std::move(step));
-  // Autocast calls the operator again; where it has no kernel for the devices, nobody does.
+  // Where autocast handles the operator, it calls it once more, like a composite operator.
   const bool is_composite = op.is_composite || keys.has_any(op.autocast_keys);
   bool threw = true;
   const auto note_error = c10::make_scope_exit([&] {

@@ -20,14 +20,15 @@ namespace ahead::observe {
 
 class OwnerCount;
 
-/// Writes down what user code does while it runs on real tensors.
+/// Records what user code does while it runs on real tensors.
 ///
 /// A variable is a tensor object, held weakly: the recorder keeps nothing alive that eager would
 /// not. A tensor that no operator returned, such as one that autograd saved, is known by where it
 /// lies in memory.
 class Recorder {
  public:
-  /// `before` is the recording of the call before, if there was one; `handles` are the callable's.
+  /// `before` is the recording of the call before, if there was one; `handles` are the callable's;
+  /// `leaves` are those whose `.grad` is watched even if the call does not use them.
   Recorder(const std::vector<at::Tensor>& inputs, std::shared_ptr<const Tape> before,
            HandleWatch handles, const std::vector<WeakTensor>& leaves);
   ~Recorder();
@@ -35,29 +36,30 @@ class Recorder {
   Recorder& operator=(const Recorder&) = delete;
 
   /// The recorder of the observed call that this thread, or a thread of the autograd engine, is in;
-  /// null: none is, or it looks away.
+  /// null: none is, or recording is paused.
   static Recorder* current();
 
-  /// An operator is called: runs it, and writes it down.
+  /// Runs an operator and records the call.
   void call(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack& stack);
 
-  /// Something happened that no recording can repeat. The first reason counts.
+  /// Notes why the call cannot be repeated from a recording. The first reason counts.
   void refuse(const std::string& reason);
 
+  /// Records that a checkpointed function begins, and that it ends with these results.
   void enter_checkpoint(const CheckpointPolicy& policy);
   void leave_checkpoint(const std::vector<at::Tensor>& results);
 
-  /// Hooks come and go without an operator: these were just registered, and taken back.
+  /// Records that a hook was just registered or removed, which happens without an operator.
   void add_hook(const at::Tensor& tensor, const std::shared_ptr<const HookClosure::Function>& hook,
                 unsigned position);
   void remove_hook(const at::Tensor& tensor, unsigned position);
   void retain_grad(const at::Tensor& tensor);
 
-  /// Ends the recording of a call that returned these tensors, each of which the caller has so
-  /// often.
+  /// Ends the recording of a call that returned these tensors, on each of which the caller has
+  /// `handles_of_result` handles.
   std::shared_ptr<Tape> finish(const std::vector<at::Tensor>& results, size_t handles_of_result);
 
-  /// What tensors from outside were at first; good once finished.
+  /// The entry states of tensors from outside; complete after finish().
   std::vector<EntryState>& entry_states() { return entry_states_; }
 
  private:
@@ -66,11 +68,11 @@ class Recorder {
     const torch::autograd::Node* history = nullptr;
     uint32_t output_nr = 0;
     bool requires_grad = false;
-    bool has_flag = false;         ///< it was told itself to require grad
+    bool has_flag = false;         ///< it requires grad by a flag of its own
     bool is_watched_leaf = false;  ///< its `.grad` may be changed
     const c10::TensorImpl* grad = nullptr;
     int32_t scope = -1;     ///< the composite operator that made it, as a step
-    bool is_inner = false;  ///< others use it though that one did not return it
+    bool is_inner = false;  ///< it is used outside of that one, which did not return it
     const c10::StorageImpl* storage = nullptr;
     uint64_t place = 0;
   };
@@ -136,28 +138,28 @@ class Recorder {
   std::recursive_mutex mutex_;
   std::vector<Variable> variables_;
   ska::flat_hash_map<const c10::TensorImpl*, VariableId> ids_;
-  /// What the call before used, by memory: it may be met by another handle first.
+  /// Tensors that the call before used, by storage: another handle on that may be met first.
   std::unordered_map<const c10::StorageImpl*, std::vector<WeakTensor>> used_before_;
   struct Memory {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;
     c10::SmallVector<VariableId, 4> variables;
   };
   ska::flat_hash_map<const c10::StorageImpl*, Memory> memories_;
-  /// New memory that the host may write to: what an operator left empty, and what can be asked
-  /// whether somebody did.
+  /// New memory that the host may write to: uninitialised memory, and copy-on-write memory, which
+  /// shows whether somebody asked for it.
   struct NewMemory {
     VariableId id;
     bool is_empty;
   };
   std::unordered_map<const c10::StorageImpl*, NewMemory> new_memories_;
-  /// What each node gave a history, and as which of its results.
+  /// The variables that have a node as their grad_fn, and as which of its results.
   struct Made {
     VariableId id;
     uint32_t output_nr;
   };
   ska::flat_hash_map<const torch::autograd::Node*, c10::SmallVector<Made, 2>> made_by_;
   std::unordered_map<const torch::autograd::Node*, std::shared_ptr<CustomHistory>> customs_;
-  /// `.grad` of leaves, as the call began or as they were met, and by that the leaf.
+  /// By leaf: its `.grad` when the call began, or when the leaf was met.
   struct FirstGrad {
     WeakTensor grad;
     at::Tensor shell;
@@ -176,11 +178,11 @@ class Recorder {
   std::vector<Hook> hooks_;
   std::vector<EntryState> entry_states_;
   std::vector<size_t> owners_of_inputs_;            ///< as the call began
-  std::unordered_set<VariableId> stored_at_entry_;  ///< what the call before stored and is there
+  std::unordered_set<VariableId> stored_at_entry_;  ///< stored by the call before and still there
   ska::flat_hash_set<const c10::TensorImpl*> noted_;
   std::optional<tracing::GeneratorPosition> generator_;
   const uint64_t first_sequence_;
-  /// The node of a backward in which the call is made.
+  /// The autograd node in whose backward the call is made; null: in none.
   const NodePtr outer_node_;
 };
 

@@ -26,7 +26,7 @@ std::shared_ptr<Tape> Recorder::finish(const std::vector<at::Tensor>& results,
   tape_->last_ambient = note_ambient();
   check_modes();
   find_stored(results, handles_of_result);
-  // What is stored may have got a history that no operator made.
+  // A stored tensor may have got a grad_fn without an operator.
   for (const StoredTensor& stored : tape_->stored) {
     const at::Tensor tensor = observe::lock(stored.tensor);
     if (tensor.defined()) meet(tensor);
@@ -41,7 +41,7 @@ std::shared_ptr<Tape> Recorder::finish(const std::vector<at::Tensor>& results,
   return tape_;
 }
 
-/// Leaves that the call did not use, but may have given or taken a gradient.
+/// Finds leaves that no operator used. The call may still have set or cleared their `.grad`.
 void Recorder::find_other_leaves() {
   for (const WeakTensor& known : leaves_) {
     const at::Tensor leaf = observe::lock(known);
@@ -59,8 +59,8 @@ void Recorder::find_other_leaves() {
   }
 }
 
-/// What is used but not stored again stays the tensor that it is, unless it is known where it is
-/// kept.
+/// Finds out which captured tensors are state: those that are in a handle, and those that the call
+/// stored anew where the call before had stored them. All others stay the tensors they are.
 void Recorder::find_states() {
   for (CapturedTensor& captured : tape_->captured) {
     captured.is_state = captured.state.defined() && captured.handle.has_value();
@@ -75,7 +75,7 @@ void Recorder::find_states() {
   }
 }
 
-/// What became of the tensors that calls before had stored, where it is not known where that is.
+/// What became of the tensors that calls before had stored in places that are not known.
 void Recorder::compare_stored(const OwnerCount& count) {
   const auto is_owned = [&](const WeakTensor& tensor) { return count.unknown_owners(tensor) != 0; };
   size_t replaced = 0;
@@ -97,7 +97,7 @@ void Recorder::compare_stored(const OwnerCount& count) {
   tape_->replaces_stored = replaced == num_stored;
 }
 
-/// A graph cannot switch autocast or the default type for the caller.
+/// A graph cannot switch autocast or the default dtype for the caller.
 void Recorder::check_modes() {
   const Ambient &first = tape_->ambients.front(), now = Ambient::current();
   if (!(first.autocast == now.autocast) || first.default_dtype != now.default_dtype)
@@ -114,7 +114,7 @@ bool Recorder::is_shared_with_result(const at::Tensor& input,
 }
 
 void Recorder::find_stored(const std::vector<at::Tensor>& results, size_t handles_of_result) {
-  // Threads number their nodes apart, and another one may be running its own just now.
+  // Each thread numbers its own autograd nodes, and another thread may be running its own just now.
   const bool follows = before_ != nullptr && before_->thread == tape_->thread;
   OwnerCount count(follows ? before_->first_sequence : first_sequence_, first_sequence_);
   for (size_t i = 0; follows && i < before_->nodes.size(); ++i) {
@@ -139,14 +139,14 @@ void Recorder::find_stored(const std::vector<at::Tensor>& results, size_t handle
   }
   tape_->stored = count.find_stored(made);
   handles_.finish(*tape_);
-  // The object may have to become another one.
+  // become() may have to replace the stored tensor, which nodes must not hold then.
   for (const StoredTensor& stored : tape_->stored) {
     const at::Tensor tensor = observe::lock(stored.tensor);
     if (stored.handles.empty() && tensor.defined() && can_become(tensor)) count.let_go(tensor);
   }
   for (size_t i = 0; i < owners_of_inputs_.size(); ++i) {
     const at::Tensor input = observe::lock(variables_[i].tensor);
-    // Besides what was locked just now.
+    // One more for `input` itself.
     tape_->stores_arguments |=
         input.defined() && count.unknown_owners(variables_[i].tensor) > owners_of_inputs_[i] + 1 &&
         !is_shared_with_result(input, results);
@@ -158,7 +158,7 @@ void Recorder::find_stored(const std::vector<at::Tensor>& results, size_t handle
     refuse(count.hooked() + ": the function registers a hook, which runs with the backward");
 }
 
-/// Whether user code could get at what was made here.
+/// Whether user code can get at tensors made in a scope: all composite operators around are apart.
 bool Recorder::is_visible(int32_t scope) const {
   while (scope >= 0) {
     const Step& composite = tape_->steps[static_cast<size_t>(scope)];

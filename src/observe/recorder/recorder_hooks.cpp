@@ -5,7 +5,7 @@
 #include "observe/recorder/recorder.h"
 #include "observe/state/stored.h"
 
-/// Hooks that user code registers, and gradients that it lets tensors keep.
+/// Hooks that user code registers, and retain_grad().
 namespace ahead::observe {
 
 size_t Recorder::add_hook_step(Step::Kind kind, const at::Tensor& tensor) {
@@ -49,7 +49,7 @@ void Recorder::add_hook(const at::Tensor& tensor,
   hooks_.push_back({index, position, hook});
 }
 
-/// Hooks of what the call let go of, and those that it removed.
+/// Marks hooks that the call removed, or that are gone with their tensors.
 void Recorder::find_lost_hooks() {
   for (const Hook& hook : hooks_) tape_->steps[hook.step].is_lost = hook.registered.expired();
   for (Step& step : tape_->steps) {
@@ -58,8 +58,7 @@ void Recorder::find_lost_hooks() {
   }
 }
 
-/// What the hooks that are still registered have captured is theirs as long as the backward is to
-/// come.
+/// Counts the hooks that are still registered as owners of the tensors that they captured.
 void Recorder::count_captured_by_hooks(OwnerCount& count) const {
   for (const Hook& hook : hooks_) {
     if (hook.registered.expired()) continue;
@@ -90,7 +89,7 @@ void Recorder::retain_grad(const at::Tensor& tensor) {
   add_hook_step(Step::Kind::RetainGrad, tensor);
 }
 
-/// Whether something that is there after the call was computed by it, for autograd to go through.
+/// Whether a tensor that outlives the call has a grad_fn that the call made.
 bool Recorder::leaves_history() const {
   return std::any_of(variables_.begin(), variables_.end(), [&](const Variable& variable) {
     const at::Tensor tensor = observe::lock(variable.tensor);
@@ -99,7 +98,7 @@ bool Recorder::leaves_history() const {
   });
 }
 
-/// A gradient that a backward inside the function left in a tensor that is no leaf.
+/// Refuses a gradient that a backward inside the function left in a tensor that is no leaf.
 void Recorder::check_retained() {
   for (const Step& step : tape_->steps) {
     if (step.kind != Step::Kind::RetainGrad) continue;

@@ -9,12 +9,12 @@
 #include "observe/recorder/recorder.h"
 #include "observe/state/state_tensor.h"
 
-/// Who is who in a recording: which variable a tensor is, and what happened to it without an
+/// The variables of a recording: which one a tensor is, and what happened to it without an
 /// operator.
 namespace ahead::observe {
 namespace {
 
-/// Whether a tensor only stands for a number, so that its value tells all.
+/// Whether a tensor is a wrapped number of a type that its value tells.
 bool is_number(const at::Tensor& tensor) {
   const at::ScalarType dtype = tensor.scalar_type();
   return tensor.unsafeGetTensorImpl()->is_wrapped_number() &&
@@ -24,7 +24,7 @@ bool is_number(const at::Tensor& tensor) {
 
 }  // namespace
 
-/// What a composite operator made is written down for its own sake once somebody else uses it.
+/// Takes composite operators apart if a tensor that was made inside them is used outside.
 void Recorder::leave_scopes(VariableId id) {
   Variable& variable = variables_[static_cast<size_t>(id)];
   while (variable.scope >= 0 && !is_inside(variable.scope)) {
@@ -36,8 +36,8 @@ void Recorder::leave_scopes(VariableId id) {
   if (variable.is_inner) take_users_apart(id);
 }
 
-/// Autocast keeps casts of weights: operators that it gives them to use what they were not given,
-/// and would cast again.
+/// Takes composite operators apart that use a tensor they were not given, such as a cast of a
+/// weight from autocast's cache: called as a whole, they would cast again.
 void Recorder::take_users_apart(VariableId id) {
   const int32_t made_in = variables_[static_cast<size_t>(id)].scope;
   for (auto scope = scopes_.rbegin(); scope != scopes_.rend() && *scope != made_in; ++scope) {
@@ -59,7 +59,7 @@ VariableId Recorder::meet(const at::Tensor& tensor) {
   return id;
 }
 
-/// The tensor that is known from before, whose memory is now met by another handle.
+/// Meets the tensor that the call before used, if another handle on its memory is met first.
 void Recorder::meet_owner(const at::Tensor& handle) {
   const auto known = used_before_.find(handle.storage().unsafeGetStorageImpl());
   if (known == used_before_.end()) return;
@@ -106,8 +106,8 @@ VariableId Recorder::find_by_place(const at::Tensor& tensor) {
   }
   if (found == no_variable) return no_variable;
   if (is_in_backward() && !at::GradMode::is_enabled()) return found;
-  // Views and detached tensors that were made outside count writes together with what they view; a
-  // handle on the data of a tensor does not.
+  // Views and detached tensors that were made outside share the version counter of their base; a
+  // handle on the data of a tensor (.data()) does not.
   const at::Tensor known = observe::lock(variables_[static_cast<size_t>(found)].tensor);
   const bool is_outside = found < tape_->num_inputs || is_captured(found);
   if (is_outside && known.defined() && !tensor.is_inference() && !known.is_inference() &&
@@ -137,7 +137,8 @@ VariableId Recorder::find_by_place(const at::Tensor& tensor) {
   return id;
 }
 
-/// The gradient of a leaf belongs to it, also where nothing is known of the call before.
+/// Notes the `.grad` that a leaf has, so that the gradient is known to be the leaf's when it is
+/// met.
 void Recorder::note_first_grad(const at::Tensor& leaf) {
   if (peek_history(leaf) != nullptr || !leaf.is_leaf()) return;
   const at::Tensor grad = leaf.grad();
@@ -150,7 +151,7 @@ void Recorder::note_first_grad(const at::Tensor& leaf) {
           .second;
   if (!is_new || !grad.defined()) return;
   leaf_of_grad_.emplace(owned, owner);
-  // Optimizers use another handle on its data.
+  // Optimisers use another handle on its data.
   if (has_place(grad))
     used_before_[grad.storage().unsafeGetStorageImpl()].emplace_back(grad.getIntrusivePtr());
   // It may have been met before the leaf (zero_grad).
@@ -266,7 +267,7 @@ void Recorder::place(VariableId id, const at::Tensor& tensor) {
   memory->second.variables.push_back(id);
 }
 
-/// What happened to a variable since an operator returned it, without an operator.
+/// Records what happened to a variable, without an operator, since an operator returned it.
 void Recorder::note_changes(VariableId id, const at::Tensor& tensor) {
   const Variable& variable = variables_[static_cast<size_t>(id)];
   const auto* history = peek_history(tensor);
@@ -284,7 +285,7 @@ void Recorder::note_changes(VariableId id, const at::Tensor& tensor) {
 
 void Recorder::note_history(VariableId id, const at::Tensor& tensor) {
   torch::autograd::Node* node = peek_history(tensor);
-  // Views of what was written to, and what a view was written to, get theirs by themselves.
+  // A view whose base was written to, and a base whose view was, get a new grad_fn by themselves.
   if (node == nullptr || !is_custom(*node)) {
     see(id, tensor);
     return;
@@ -325,7 +326,7 @@ std::shared_ptr<CustomHistory> Recorder::describe_history(const NodePtr& node) {
   return history;
 }
 
-/// The variable that a custom function saved, as the handle on it that its backward gets.
+/// The variable that a custom function saved. Its backward gets another handle on that.
 VariableId Recorder::find_saved(const at::Tensor& tensor) {
   const auto known = ids_.find(tensor.unsafeGetTensorImpl());
   VariableId found = known == ids_.end() ? no_variable : known->second;

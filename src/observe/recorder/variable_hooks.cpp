@@ -11,7 +11,7 @@ using at::TensorBase;
 using at::impl::VariableHooksInterface;
 using Hook = HookClosure::Function;
 
-/// Hands everything on to LibTorch's own.
+/// Tells the recorder of hooks and of other memory, and passes all calls on to LibTorch's own.
 class VariableHooks final : public VariableHooksInterface {
  public:
   explicit VariableHooks(VariableHooksInterface& behind) : behind_(behind) {}

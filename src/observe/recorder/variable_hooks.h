@@ -2,8 +2,8 @@
 
 namespace ahead::observe {
 
-/// Stands in front of what LibTorch does to tensors without calling an operator, to tell the
-/// recorder of it. To be called once.
+/// Wraps LibTorch's VariableHooks, so that the recorder is told of what happens to tensors without
+/// an operator. To be called once.
 void install_variable_hooks();
 
 }  // namespace ahead::observe

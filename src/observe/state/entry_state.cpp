@@ -10,7 +10,7 @@ namespace {
 
 namespace impl = torch::autograd::impl;
 
-/// Looks like memory to those who do not touch it.
+/// A storage of this size without memory, whose elements must not be touched.
 c10::Storage storage_without_memory(size_t nbytes, at::Device device) {
   return {c10::Storage::use_byte_size_t(), nbytes, c10::DataPtr(nullptr, device),
           /*allocator=*/nullptr, /*resizable=*/false};
@@ -138,7 +138,7 @@ void EntryState::exchange(const at::Tensor& tensor) {
     grad_at_end_ = std::exchange(meta->grad_, std::move(grad));
     if (auto* view = view_meta(tensor); view != nullptr && is_view_) {
       const uint32_t now = view->get_attr_version();
-      // So that nobody makes its history anew.
+      // So that autograd does not make its grad_fn anew.
       view->set_attr_version(is_exchanged_ ? attr_version_
                                            : static_cast<uint32_t>(tensor._version()));
       attr_version_ = now;

@@ -14,25 +14,25 @@ struct DifferentiableViewMeta;
 
 namespace ahead::observe {
 
-/// What a tensor from outside was to autograd, and how it lay, when the user's code met it first.
+/// The history, `.grad` and layout that a tensor from outside had when user code met it first.
 class EntryState {
  public:
-  /// As it is now, but for `.grad`, which the code may have changed before.
+  /// The state of now, but for `.grad`, which the code may have changed before.
   EntryState(const at::Tensor& tensor, const at::Tensor& grad);
-  /// The same, for a `.grad` that may be gone: then something that looks like it takes its place.
+  /// The same, for a `.grad` that may be gone: then `shell_of_grad` takes its place.
   EntryState(const at::Tensor& tensor, WeakTensor grad, at::Tensor shell_of_grad);
 
   const WeakTensor& tensor() const { return tensor_; }
-  /// Lets it be what it was. Memory that is gone is stood for by none. What is still the same is
-  /// not touched: other threads may use the tensor meanwhile.
+  /// Gives the tensor this state. A storage without memory takes the place of one that is gone. A
+  /// tensor that is still the same is not touched: other threads may use it meanwhile.
   void enter();
-  /// Lets it be again what it was before enter().
+  /// Gives the tensor the state back that it had before enter().
   void leave();
 
  private:
   bool is_unchanged(const at::Tensor& tensor) const;
   bool lies_as_it_did(const at::Tensor& tensor) const;
-  /// Exchanges what it was and what it is now.
+  /// Exchanges this state and that of the tensor.
   void exchange(const at::Tensor& tensor);
 
   WeakTensor tensor_;
@@ -47,7 +47,7 @@ class EntryState {
   size_t nbytes_ = 0;
   std::vector<int64_t> sizes_, strides_;
   int64_t offset_ = 0;
-  // What the tensor has after the call, while it is as it was before the call.
+  // Between enter() and leave(): the tensor's `.grad` and storage after the call.
   bool is_exchanged_ = false;
   at::Tensor grad_at_end_;
   c10::Storage storage_at_end_;
@@ -55,8 +55,8 @@ class EntryState {
   void exchange_layout(const at::Tensor& tensor);
 };
 
-/// Lets tensors from outside be what they were when the call began, so that the call can be traced
-/// when it is over; at its end they are as they were left.
+/// For a scope, gives tensors from outside the state that they had when the call began, so that the
+/// call can be traced when it is over.
 class AtEntry {
  public:
   explicit AtEntry(std::vector<EntryState>& states);
@@ -70,16 +70,16 @@ class AtEntry {
 
 /// The autograd meta data of a tensor; null if it has none. Nothing is made or brought up to date.
 torch::autograd::AutogradMeta* peek_meta(const at::Tensor& tensor);
-/// Likewise of what autograd knows as a view; null for others.
+/// The same for a tensor that autograd knows as a view; null for others.
 torch::autograd::DifferentiableViewMeta* view_meta(const at::Tensor& tensor);
-/// The node that made a tensor, as far as it is written there.
+/// The grad_fn of a tensor as it is noted there; that of a view is not brought up to date.
 torch::autograd::Node* peek_history(const at::Tensor& tensor);
-/// The gradient of a tensor, as it is; null if it has none.
+/// The `.grad` of a tensor; null if it has none.
 c10::TensorImpl* peek_grad(const at::Tensor& tensor);
 /// How many hooks of the user's a tensor has.
 size_t count_hooks(const at::Tensor& tensor);
 at::Tensor lock(const WeakTensor& tensor);
-/// A tensor that looks like another and has no memory.
+/// A tensor with the metadata of another one and no memory.
 at::Tensor shell_of(const at::Tensor& tensor);
 
 }  // namespace ahead::observe

@@ -107,8 +107,8 @@ HeldTensor* HandleWatch::holder_of(const void* tensor) {
   return found == held_.end() ? nullptr : &*found;
 }
 
-/// A word that became the address of a tensor is one of its owners if there are no more owners than
-/// such words. What was there before may be left over from something else.
+/// Words that became the address of a tensor are its handles if it has as many unknown owners. A
+/// word that had this address before the call may be left over from something else.
 void HandleWatch::find_stored(Tape& tape, const HostSnapshot& after) {
   for (StoredTensor& stored : tape.stored) {
     const at::Tensor tensor = lock(stored.tensor);
@@ -125,7 +125,7 @@ void HandleWatch::find_stored(Tape& tape, const HostSnapshot& after) {
   }
 }
 
-/// A handle that has what another one had is found by that, which may in turn show others.
+/// Finds handles that were given the tensor that a known handle had, which may in turn show others.
 void HandleWatch::find_moved(Tape& tape, const HostSnapshot& after) {
   bool is_done = false;
   while (!is_done) {
@@ -149,8 +149,8 @@ void HandleWatch::find_moved(Tape& tape, const HostSnapshot& after) {
             [](const MovedTensor& a, const MovedTensor& b) { return a.to < b.to; });
 }
 
-/// What a call used, and what it had by no handle but those that calls assign to, is whatever these
-/// have.
+/// A captured tensor that the callable had only in handles to which calls assign stands for
+/// whatever these handles have.
 void HandleWatch::find_used(Tape& tape) {
   for (CapturedTensor& captured : tape.captured) {
     const void* tensor = captured.tensor._unsafe_get_target();

@@ -10,33 +10,33 @@
 
 namespace ahead::observe {
 
-/// The tensor that the user has there. The bytes between handles must be as they were when it was
-/// found.
+/// The user's tensor at a handle. The bytes between handles must be as they were when the handle
+/// was found.
 at::Tensor& handle_at(const detail::HostParts& parts, Handle handle);
 
 /// A handle that calls assign to.
 struct KnownHandle {
   Handle handle;
-  bool is_used = false;  ///< some call uses what it has
-  /// After a call that assigned to it.
+  bool is_used = false;  ///< some call uses the handle's tensor
+  /// The callable's bytes after a call that assigned to the handle.
   HostSnapshot assigned = {};
 };
 
-/// Whether handles have tensors such as a recording began with.
+/// Whether handles have tensors like those that a recording began with.
 bool holds(const std::vector<HeldTensor>& held, const detail::HostParts& now);
 
-/// Finds out by which handles of its own a callable has tensors, in one call of it.
+/// Finds the handles by which a callable has tensors, during one call of it.
 class HandleWatch {
  public:
-  /// A call begins, with `before` in the callable's parts. What `known` handles have is looked at,
-  /// but for those that may be gone: the tensor of a std::optional that was reset.
+  /// To be made when a call begins, with `before` in the callable's parts. Looks at the tensors of
+  /// `known` handles, but for handles that may be gone, as in a std::optional that was reset.
   HandleWatch(const detail::HostParts& parts, const HostSnapshot& before,
               const std::vector<KnownHandle>& known);
 
   /// Whether a known handle had this tensor when the call began.
   bool had(const at::Tensor& tensor) const;
-  /// Completes the recording of the call when it is over: where what it stored is, which of the
-  /// tensors that it used were there before, and what was moved.
+  /// Completes the recording of the call when it is over: the handles of stored and of captured
+  /// tensors, and the tensors that were moved from one handle to another.
   void finish(Tape& tape);
 
  private:
@@ -50,7 +50,7 @@ class HandleWatch {
   const detail::HostParts parts_;
   const HostSnapshot& before_;
   std::vector<HeldTensor> held_;
-  /// So that no other tensor has their address meanwhile.
+  /// Weak references, so that no other tensor gets the same address meanwhile.
   std::vector<WeakTensor> alive_;
 };
 

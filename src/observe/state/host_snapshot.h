@@ -16,19 +16,19 @@ class HostSnapshot {
 
   /// Which tensors these handles have is not compared from now on.
   void ignore(const std::vector<HeldTensor>& held);
-  /// Whether they are the same now.
+  /// Whether the bytes are the same now.
   bool holds(const detail::HostParts& now) const;
   bool holds(const HostSnapshot& now) const;
-  /// Whether whatever tells if there is a tensor at a handle is the same now: what may be in one
-  /// object with it, which is what comes after it, and the word before.
+  /// Whether all bytes are the same now that may tell if there is a tensor at the handle, as the
+  /// flag of a std::optional does: the word before it and everything after it.
   bool holds_around(Handle handle, const HostSnapshot& now) const;
-  /// Whether they changed to `later` in no other way than that tensors were assigned to, which the
-  /// call stored, or moved.
+  /// Whether `later` differs only in handles to which the call assigned a tensor that it stored or
+  /// moved.
   bool changed_by_storing(const HostSnapshot& later, const Tape& tape) const;
   size_t size() const { return bytes_.size(); }
-  /// The word there.
+  /// The word at a position.
   const void* pointer_at(size_t position) const;
-  /// All words that are this pointer.
+  /// The positions of all words that are this pointer.
   std::vector<Handle> find(const void* pointer) const;
 
  private:

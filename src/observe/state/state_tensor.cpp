@@ -47,7 +47,7 @@ void become(const at::Tensor& held, const at::Tensor& made) {
     auto* meta = impl::materialize_autograd_meta(held);
     meta->grad_fn_ = peek_meta(made)->grad_fn_;
     meta->output_nr_ = peek_meta(made)->output_nr_;
-    // What it was told takes the place of what the other one was told.
+    // The hook of retain_grad() stores the gradient in the tensor that registered it.
     if (made.retains_grad()) held.retain_grad();
   }
 }

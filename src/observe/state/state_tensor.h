@@ -6,19 +6,19 @@
 
 namespace ahead::observe {
 
-/// The same memory, version and history in another tensor, so that nobody has the first one who
-/// need not.
+/// Another tensor with the same memory, version counter and history, for those who need not own the
+/// tensor itself.
 at::Tensor alias_of(const at::Tensor& tensor);
 
-/// Whether it is one of several views that one operator made, and their base was written to since:
-/// autograd throws when somebody asks for its history.
+/// Whether it is a multi-output view, or another one that autograd lets nobody write to, and its
+/// base was written to since: autograd throws when it is asked for its grad_fn.
 bool has_lost_history(const at::Tensor& tensor);
 
-/// Whether become() can make one tensor another.
+/// Whether become() can put this tensor in the place of another.
 bool can_become(const at::Tensor& made);
 
-/// Lets a tensor that the user holds be another one, just made, which nobody else has: with its
-/// contents, history and version.
+/// Lets a tensor that the user holds become another one that was just made and that nobody else
+/// holds: with its memory, history and version counter.
 void become(const at::Tensor& held, const at::Tensor& made);
 
 }  // namespace ahead::observe

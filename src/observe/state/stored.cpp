@@ -22,7 +22,7 @@ using torch::dynamo::autograd::NodeCall;
 using torch::dynamo::autograd::TensorArg;
 using torch::dynamo::autograd::TensorArgs;
 
-/// LibTorch lists what a node saved, but shows of it only what is different.
+/// LibTorch's private list of a node's saved tensors: its public one has each tensor only once.
 struct SavedVariables {
   using Type = std::unordered_map<const SavedVariable*, TensorArg*> TensorArgs::*;
   friend Type member(SavedVariables);
@@ -43,7 +43,7 @@ NodePtr history_of(const at::Tensor& tensor) {
   return meta == nullptr ? NodePtr() : meta->grad_fn_;
 }
 
-/// How a view is made that its place in memory does not tell; null: it is none.
+/// How autograd makes a view anew that as_strided() cannot make; null: it is no such view.
 const torch::autograd::ViewInfo* replayed_view(const at::Tensor& tensor) {
   const auto* view = torch::autograd::impl::get_view_autograd_meta(tensor);
   if (view == nullptr || !view->has_bw_view()) return nullptr;
@@ -55,13 +55,14 @@ AccumulateGrad* as_leaf(torch::autograd::Node& node) {
   return typeid(node) == typeid(AccumulateGrad) ? static_cast<AccumulateGrad*>(&node) : nullptr;
 }
 
-/// Hooks of tensors are told to the recorder; these are not.
+/// Whether a node has hooks of its own: the recorder is told of hooks of tensors only.
 bool has_hooks(torch::autograd::Node& node) {
   return !node.pre_hooks().empty() || !node.post_hooks().empty();
 }
 
-/// Calls visit(tensor) for each tensor that an autograd node saved, as often as it did; what it
-/// assigns is saved instead, but for what custom functions keep by themselves.
+/// Calls visit(tensor) for each tensor that an autograd node saved, as often as it did. A tensor
+/// that visit assigns is saved instead, but not where a custom function keeps it without a
+/// SavedVariable.
 template <class Visit>
 void for_each_saved_tensor(const NodePtr& node, Visit&& visit) {
   const OpenContext open(*node);
@@ -81,7 +82,7 @@ void for_each_saved_tensor(const NodePtr& node, Visit&& visit) {
     if (arg->defined())
       unpacked.insert(call.tensor_args.inputs[arg->index()].unsafeGetTensorImpl());
   }
-  // What a custom function keeps otherwise.
+  // Tensors that a custom function keeps without a SavedVariable.
   for (at::Tensor& tensor : call.tensor_args.inputs) {
     if (unpacked.count(tensor.unsafeGetTensorImpl()) == 0) visit(tensor);
   }
@@ -106,14 +107,14 @@ void OwnerCount::add_owner(const at::Tensor& tensor) {
   if (view == nullptr) return;
   if (view->has_bw_view()) {
     const torch::autograd::ViewInfo& info = view->get_backward_view();
-    // What makes the view anew may have it, too.
+    // The function that makes the view anew may hold the base, too.
     owners_[info.base_.unsafeGetTensorImpl()] += info.has_view_fn() ? 2 : 1;
   }
   if (view->has_fw_view() && !view->shared_view_info())
     ++owners_[view->get_forward_view().base_.unsafeGetTensorImpl()];
 }
 
-/// Counts what the call's nodes saved, these and those behind them.
+/// Counts the tensors that nodes and all nodes behind them saved.
 void OwnerCount::count_saved(std::vector<NodePtr> open) {
   while (!open.empty()) {
     const NodePtr node = std::move(open.back());
@@ -140,7 +141,7 @@ size_t OwnerCount::unknown_owners(const WeakTensor& tensor) const {
 }
 
 void OwnerCount::let_go(const at::Tensor& tensor) {
-  // The backward that finds it there is to throw.
+  // The backward that unpacks it has to throw, as in eager.
   if (has_lost_history(tensor)) return;
   const at::Tensor alias = alias_of(tensor);
   for (const auto& [address, node] : walked_) {
@@ -151,15 +152,15 @@ void OwnerCount::let_go(const at::Tensor& tensor) {
   }
 }
 
-/// Whether a tensor is a view on the way to a result that is made anew by calling functions: these
-/// hold it.
+/// Whether a tensor is a view between a base and a result that is made anew by calling functions,
+/// which hold it.
 bool OwnerCount::is_chained(const at::Tensor& tensor) const {
   const torch::autograd::ViewInfo* info = replayed_view(tensor);
   return info != nullptr && chained_bases_.count(info->base_.unsafeGetTensorImpl()) != 0;
 }
 
 std::vector<StoredTensor> OwnerCount::find_stored(const std::vector<MadeTensor>& made) {
-  // What is stored may have a history of its own.
+  // A stored tensor may have a grad_fn that no result leads to.
   for (const MadeTensor& tensor : made) {
     if (const at::Tensor held = lock(tensor.tensor); held.defined())
       count_saved({history_of(held)});

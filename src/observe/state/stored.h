@@ -20,24 +20,25 @@ struct MadeTensor {
 /// saves them for the backward, views of them, and the call's results.
 class OwnerCount {
  public:
-  /// Looks at autograd nodes from a number on; the call itself made those from another one on.
+  /// Looks at autograd nodes with sequence numbers from `first_sequence` on; the call itself made
+  /// those from `first_of_call` on.
   OwnerCount(uint64_t first_sequence, uint64_t first_of_call)
       : first_sequence_(first_sequence), first_of_call_(first_of_call) {}
 
-  /// A tensor that belongs to the caller so many times.
+  /// Counts the caller's handles on a result, and the tensors that its history saved.
   void add_result(const at::Tensor& tensor, size_t handles);
-  /// A tensor that is captured by a hook.
+  /// Counts a hook as an owner of a tensor that it captured.
   void add_handle(const WeakTensor& tensor) { ++owners_[tensor._unsafe_get_target()]; }
-  /// A node that saved tensors.
+  /// Counts the tensors that a node, and all nodes behind it, saved.
   void add_node(const NodePtr& node) { count_saved({node}); }
-  /// A tensor whose `.grad` and base belong to it.
+  /// Counts a tensor as an owner of its `.grad` and of its base.
   void add_owner(const at::Tensor& tensor);
   /// How many owners a tensor has that are not known.
   size_t unknown_owners(const WeakTensor& tensor) const;
   /// The tensors among `made` that have more owners than are known.
   std::vector<StoredTensor> find_stored(const std::vector<MadeTensor>& made);
-  /// Lets what nodes saved be another tensor with the same memory, version and history, so that
-  /// they are no owners of this one.
+  /// Lets the call's nodes save alias_of() the tensor instead, so that they do not own the tensor
+  /// itself.
   void let_go(const at::Tensor& tensor);
 
   /// A node that the call made and that has hooks, by name; empty: there is none.

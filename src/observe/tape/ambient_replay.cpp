@@ -22,7 +22,7 @@ void AmbientReplay::apply(const Ambient& ambient) {
   if (now_ == &ambient) return;
   now_ = &ambient;
   leave_keys();
-  // What the function was called in is the caller's business.
+  // The caller has put the inference mode into effect in which the function was called.
   const bool switches_inference = ambient.inference_mode != first_.inference_mode;
   if (switches_inference) inference_.emplace(ambient.inference_mode);
   if (!(ambient.autocast == AutocastState::current())) ambient.autocast.apply();

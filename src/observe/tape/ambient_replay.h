@@ -8,8 +8,8 @@
 
 namespace ahead::observe {
 
-/// Puts the modes of recorded calls into effect, one after the other, as seen from those that the
-/// recording began with; at its end those that there were. Grad mode stays as it was put last.
+/// Puts the modes of recorded calls into effect, one after the other, relative to the modes that
+/// the recording began with; at its end the previous ones are restored, but for grad mode.
 class AmbientReplay {
  public:
   explicit AmbientReplay(const Ambient& first) : first_(first) {}
@@ -17,6 +17,7 @@ class AmbientReplay {
   AmbientReplay(const AmbientReplay&) = delete;
   AmbientReplay& operator=(const AmbientReplay&) = delete;
 
+  /// Puts the modes of one recorded call into effect.
   void apply(const Ambient& ambient);
 
  private:

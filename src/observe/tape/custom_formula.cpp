@@ -25,7 +25,7 @@ struct AnyFunction : torch::autograd::Function<AnyFunction> {
 
 using Marked = std::unordered_set<at::TensorImpl*>;
 
-/// Members of the context that LibTorch keeps to itself.
+/// Private members of LibTorch's context.
 struct NonDifferentiable {
   using Type = Marked torch::autograd::AutogradContext::*;
   friend Type member(NonDifferentiable);
@@ -41,7 +41,7 @@ struct Shown {
 template struct Shown<NonDifferentiable, &torch::autograd::AutogradContext::non_differentiable_>;
 template struct Shown<Dirty, &torch::autograd::AutogradContext::dirty_inputs_>;
 
-/// Takes down what a node would have called.
+/// Notes the function that a node would have called, and its arguments.
 class Listener final : public PyCompilerInterface {
  public:
   explicit Listener(std::optional<CustomFormula>& heard) : heard_(heard) {}

@@ -12,8 +12,8 @@
 
 namespace ahead::observe {
 
-/// The backward of a custom autograd function as a function of all it depends on: the gradients
-/// that come in, and what the forward left for it.
+/// The backward of a custom autograd function as a function of all it depends on: the incoming
+/// gradients, and the values that the forward saved.
 struct CustomFormula {
   using Apply = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& gradients,
                                                       const std::vector<c10::IValue>& saved)>;
@@ -24,8 +24,9 @@ struct CustomFormula {
 /// Whether a node belongs to a custom autograd function.
 bool is_custom(const torch::autograd::Node& node);
 
-/// While it exists, LibTorch tells what the node of a custom function holds also where results were
-/// marked as not differentiable or arguments as dirty, which only its forward has to know.
+/// Hides, while it exists, which results of a custom function were marked as not differentiable and
+/// which arguments as dirty. Only its forward needs these marks, but LibTorch does not list what a
+/// node with marks holds.
 class OpenContext {
  public:
   explicit OpenContext(torch::autograd::Node& node);

@@ -48,9 +48,9 @@ std::string_view bytes_of(const Layout& layout) {
   return {static_cast<const char*>(layout.closure._M_access()), sizeof layout.closure};
 }
 
-/// A copy whose memory behind the closure's end, which belongs to nobody, is zero: the allocator
-/// gives out again what it was given back just before, if not at once, then soon. It may give more
-/// than it was asked for, of which the least is as much as counts.
+/// A copy of the hook, with zeros between the end of its closure and the end of its allocation, so
+/// that copies can be compared byte by byte. Memory is zeroed and freed before, which the allocator
+/// hands out again soon. Allocations may differ in size; the smallest is zeroed.
 Function copy_of(const Function& hook) {
   void* closure = closure_on_heap(layout_of(hook));
   if (closure == nullptr) return hook;
@@ -59,7 +59,7 @@ Function copy_of(const Function& hook) {
   others.reserve(16);
   for (int attempt = 0; attempt < 16; ++attempt) {
     void* memory = std::malloc(size);
-    // Volatile, since nobody is seen to read it.
+    // Volatile: otherwise the compiler drops writes to memory that is freed unread.
     std::fill_n(static_cast<volatile char*>(memory), size, '\0');
     const auto place = reinterpret_cast<uintptr_t>(memory);
     std::free(memory);

@@ -57,7 +57,7 @@ class Splitter {
                        [&](const CapturedTensor& captured) { return captured.id == id; });
   }
 
-  /// Nobody will ask for the gradient of what is gone with the call.
+  /// Whether a hook can never be called: its tensor has no history that outlives the call.
   bool is_lost(const Step& hook) const {
     return hook.is_lost || (!tape_.leaves_history && !is_from_outside(hook.ins[0]));
   }
@@ -67,13 +67,14 @@ class Splitter {
     return hook.kind == Step::Kind::RemoveHook ? tape_.steps[hook.number].number : hook.number;
   }
 
-  /// Whether it is a hook that needs what the call computes, and so cannot come before that.
+  /// Whether a hook captured tensors of the call, and so cannot be registered before these are
+  /// made.
   bool captures(const Step& hook) const {
     const Step& added = hook.kind == Step::Kind::RemoveHook ? tape_.steps[hook.number] : hook;
     return added.ins.size() > 1;
   }
 
-  /// Hooks by the step that they follow, as the number of the next one; 0: they come first.
+  /// Notes each hook by the number of the step before which it is registered; 0: before all steps.
   void find_hooks() {
     for (size_t i = 0; i < tape_.steps.size(); ++i) {
       const Step& hook = tape_.steps[i];
@@ -133,8 +134,8 @@ class Splitter {
     for_each_step(tape_, 0, tape_.steps.size(), check);
   }
 
-  /// A value that is another one ends a call that has not begun, but for its first hooks. All
-  /// others can be removed.
+  /// If a value that is read is another one, the call ends when only its first hooks have been
+  /// registered. These are then removed, which is impossible for retain_grad().
   void check_first_hooks() const {
     const auto is = [](Step::Kind kind) {
       return [kind](const Step& step) { return step.kind == kind; };
@@ -157,7 +158,8 @@ class Splitter {
                   });
   }
 
-  /// A variable is used in a part, or behind it: the part that makes it returns it.
+  /// Notes that a variable is used in a part, or after all parts: the part that makes it returns
+  /// it.
   void need(VariableId id, size_t part) {
     const int32_t made = id == no_variable ? -1 : made_in_[static_cast<size_t>(id)];
     if (made < 0 || static_cast<size_t>(made) >= part) return;

@@ -38,7 +38,7 @@ class ReplayedCppNode final : public torch::autograd::Node {
     }
   }
 
-  /// What stands for a variable that the function left for its backward.
+  /// Saves the traced tensor for a variable that the function saved for its backward.
   void save(VariableId id, const at::Tensor& traced, bool is_output) {
     for (size_t i = 0; i < saved_.size(); ++i) {
       if (history_->saved_variables[i] == id) saved_[i] = SavedVariable(traced, is_output);
@@ -122,7 +122,7 @@ class Run {
     return id == no_variable ? at::Tensor() : variables_[static_cast<size_t>(id)];
   }
 
-  /// What the host made inside the function is a constant.
+  /// The tensor from outside, or a constant if the host made it inside the function.
   static at::Tensor real_of(const CapturedTensor& captured) {
     if (captured.owners == 0 && captured.contents.defined()) return captured.contents;
     at::Tensor tensor = lock(captured.tensor);
@@ -227,7 +227,7 @@ class Run {
     expect(variable(step.ins[0]).detach(), step.args[0].toScalar());
   }
 
-  /// As the real node's, but in this trace.
+  /// Gives a result the grad_fn that a custom function gave it, as a node of this trace.
   void give_history(const Step& step) {
     NodePtr& node = nodes_[step.history.get()];
     const bool is_first = !node || saved_nodes_.insert(node.get()).second;

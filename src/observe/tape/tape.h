@@ -27,14 +27,14 @@ constexpr VariableId no_variable = -1;
 
 using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 
-/// Where the callable's own object, or that of its module, has a tensor: so many bytes into the
-/// two.
+/// Where a callable has a tensor: the offset in bytes into its own object and that of its module,
+/// one after the other.
 using Handle = uint32_t;
 
 /// The history that a custom autograd function gave to its results.
 struct CustomHistory {
   std::string name;
-  /// The gradient; of what the forward left for it, tensors are in `saved_variables`, in order.
+  /// The backward; tensors among its saved values are in `saved_variables`, in order.
   CustomFormula formula;
   std::vector<VariableId> saved_variables;
   /// Where an edge leads: to the history that a variable had then, or to another custom function.
@@ -44,7 +44,7 @@ struct CustomHistory {
     uint32_t number = 0;  ///< which result of that function
   };
   std::vector<Edge> edges;
-  /// What its results look like.
+  /// The metadata of its results.
   std::vector<torch::autograd::InputMetadata> results;
 };
 
@@ -67,22 +67,24 @@ struct Step {
   };
 
   Kind kind;
-  /// Of a Call: what it is made of follows, up to `end`, and stands for it if it is taken apart.
+  /// Of a Call of a composite operator: the operators that it called, which are the steps up to
+  /// `end`, are replayed in its place.
   bool is_apart = false;
-  /// Of a hook: nobody can call it any more when the call is over.
+  /// Of a hook: no gradient can reach it any more when the call is over.
   bool is_lost = false;
   uint32_t ambient = 0;  ///< among Tape::ambients
   uint32_t end = 0;
-  /// AddHook and RetainGrad: one more than the step that gave ins[0] its history; 0: none did.
+  /// Call: one more than the step of the composite operator around it; 0: there is none. AddHook
+  /// and RetainGrad: one more than the step that gave ins[0] its history; 0: none did.
   uint32_t number = 0;
-  uint64_t sequence = 0;  ///< the number of the next autograd node, before it
+  uint64_t sequence = 0;  ///< that the next autograd node would have got before it
   const ObservedOp* op = nullptr;
-  /// Of a Call: its arguments; of a list of tensors only the number of its elements, of a tensor
-  /// none, of a tensor that is not given `false`. RequiresGrad, Read: the value.
+  /// Of a Call: its arguments, with none for a tensor, `false` for a tensor that is not given, and
+  /// the number of its elements for a list of tensors. RequiresGrad, Read: the value.
   std::vector<c10::IValue> args = {};
   std::vector<VariableId> ins = {};
   std::vector<VariableId> outs = {};
-  /// Of a Call of an operator of the user's: what it returned looks like.
+  /// Of a Call of a custom operator: the metadata of its results.
   std::vector<TensorMeta> looks = {};
   at::Tensor contents = {};
   std::shared_ptr<CustomHistory> history = nullptr;
@@ -98,23 +100,23 @@ struct Step {
 struct CapturedTensor {
   VariableId id;
   WeakTensor tensor;
-  /// What the call before had stored, as the variable of its tape; none: it is another tensor.
+  /// The variable of the tape before as which that call stored it; none: that call did not.
   VariableId stored_before = no_variable;
   TensorMeta look = {};
   bool had_grad = false;  ///< when the call began
   size_t num_hooks = 0;   ///< likewise
   /// The leaf whose `.grad` it was when the call began; null: none's.
   const c10::TensorImpl* grad_of = nullptr;
-  /// What it held, if the code seems to make it anew in each call; undefined: it was not looked at.
+  /// Its contents, if the code seems to make it anew in each call; undefined: not looked at.
   at::Tensor contents = {};
   /// The handle by which the callable had it, if calls assign to that: it is state wherever it is
   /// from.
   std::optional<Handle> handle = {};
-  /// Another call is given what is stored there by then.
+  /// Another call is given the tensor that is stored there by then.
   bool is_state = false;
   /// If it may be state: as it was when it was met. Only there until the call has been traced.
   at::Tensor state = {};
-  /// A tensor that looks like it, for when it is gone.
+  /// A tensor with its metadata, for when it is gone.
   at::Tensor shell = {};
   size_t owners = 0;  ///< beside autograd, when the call was over; none: the host made it inside
 };
@@ -130,7 +132,7 @@ struct StoredTensor {
   VariableId id;
   WeakTensor tensor;
   size_t owners = 0;  ///< beside autograd
-  /// All of them, if the callable's own bytes show them; else none.
+  /// These owners, if the callable's own bytes show all of them; else empty.
   std::vector<Handle> handles = {};
 };
 
@@ -141,11 +143,11 @@ struct HeldTensor {
   std::optional<TensorMeta> look = {};      ///< if that is known
   Handle first_same = 0;                    ///< the first handle that had the same tensor
   bool is_captured = false;                 ///< the call used it
-  bool is_used = false;                     ///< this call or another one used what the handle had
+  bool is_used = false;                     ///< this call or another one used the handle's tensor
   bool is_pinned = false;                   ///< the call has it by other ways as well
 };
 
-/// A handle that was given what another one had when the call began, or nothing.
+/// A handle that was given the tensor that another one had when the call began, or was reset.
 struct MovedTensor {
   Handle to;
   std::optional<Handle> from;
@@ -174,27 +176,27 @@ struct Tape {
   std::string result_spec = {};
   uint32_t last_ambient = 0;  ///< as the code left it
   bool differentiates = false;
-  /// What the call computed can be differentiated when it is over.
+  /// A tensor that outlives the call has a grad_fn that the call made.
   bool leaves_history = false;
   /// The autograd nodes that the call made.
   std::vector<decltype(weak(NodePtr()))> nodes = {};
   std::thread::id thread = std::this_thread::get_id();
   uint64_t first_sequence = 0;  ///< of the autograd nodes that the call made, on that thread
-  /// Whether it leaves another tensor, or none, there.
+  /// Whether it assigns a tensor to this handle, or resets it.
   bool assigns(Handle handle) const;
   /// Whether it stored this tensor.
   bool stores(const void* tensor) const;
-  /// How many tensors it stored so that it is not known where.
+  /// How many tensors it stored in places that are not known.
   size_t num_stored_anywhere() const;
-  /// What the call before stored is still there: the code adds to something.
+  /// Tensors that the call before stored are still there: the code fills a container.
   bool is_growing = false;
   /// Each tensor that it stored took the place of the one that the call before had stored there.
   bool replaces_stored = false;
-  /// What calls before stored, where this one stored nothing.
+  /// The tensors that calls before stored, where this one stored none.
   std::vector<WeakTensor> stored_earlier = {};
   /// An argument has more owners than before: the code, or another thread.
   bool stores_arguments = false;
-  /// Why it cannot be run again; empty: it can.
+  /// Why it cannot be replayed; empty: it can.
   std::string refusal = {};
 };
 
@@ -205,7 +207,7 @@ struct TapeDifference {
   /// Something tells the calls apart: a truth value or an integer that was read is another one, or
   /// tensors from outside look different, or have gradients that they had not.
   bool is_outcome = false;
-  /// Gradients were there that were not, or the other way round.
+  /// A leaf had a gradient in one of the calls only.
   bool has_other_grads = false;
 };
 

@@ -18,7 +18,7 @@ class Aliasing {
   bool is_view(const Value* value) const { return base(value) != value; }
   /// The same number for two values whenever they may share memory.
   uint32_t group(const Value* value) const;
-  /// From now on the two may share memory.
+  /// Notes that two values may share memory from now on.
   void join(const Value* a, const Value* b);
 
  private:
@@ -31,8 +31,8 @@ class Aliasing {
 
 /// Whether all results of the node are views of its first argument: to make them moves no data.
 bool is_view(const Node& node);
-/// Whether the one result is the first argument under another layout, with the same elements, as
-/// constants alone decide.
+/// Whether the node's one result is a view of its first argument whose sizes, strides and offset
+/// follow from those of the argument and from constants.
 bool is_layout_view(const Node& node);
 
 }  // namespace ahead::ops

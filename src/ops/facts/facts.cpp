@@ -16,7 +16,7 @@
 namespace ahead::ops {
 namespace {
 
-/// The namespaces of operators that LibTorch brings, and ours, which say what they do.
+/// The namespaces of LibTorch's operators and of Ahead's own: their schemas show their effects.
 constexpr std::array libtorch_spaces{"aten",   "prim",       "prims", "quantized", "mkldnn",
                                      "onednn", "_quantized", "mkl",   "ahead",     "inductor"};
 
@@ -125,8 +125,8 @@ class Deriver {
                        !facts_.hidden_writes.empty() || !facts_.writes.empty();
   }
 
-  /// An operator that nobody has said anything of does what it likes: it is neither dropped nor
-  /// merged nor run again. One that says that compilers may have it is pure.
+  /// Whether this is a custom operator of which only the schema is known. It may have any effect,
+  /// so it is neither dropped nor merged nor run again. One with a tag for compilers is pure.
   bool is_of_the_user() const {
     if (in_table() || has(at::Tag::pt2_compliant_tag) || has(at::Tag::pointwise)) return false;
     const std::string& name = op_.handle().operator_name().name;
@@ -239,7 +239,7 @@ class Deriver {
     }
   }
 
-  /// The row holds for the `out` forms as well; its functional form does not.
+  /// Null for the `out` forms: the row holds for them too, but its functional form does not.
   const Operator* functional_from_row() const {
     const Operator* twin = Operator::find(std::string("aten.") + row_->more.functional);
     const size_t count = schema_.arguments().size();

@@ -52,8 +52,8 @@ enum class FlopFormula : uint8_t {
 enum class Recompute : uint8_t {
   Free,       ///< views and factories: nothing is gained by saving
   Cheap,      ///< one pass over memory that a backend can fuse with others
-  Expensive,  ///< right, but slower than loading the saved value
-  Never,      ///< the second run would differ, or be seen
+  Expensive,  ///< gives the same value, but slower than loading the saved one
+  Never,      ///< a second run would draw other random numbers or repeat an effect
 };
 
 /// The facts about one operator. Immutable.
@@ -74,7 +74,7 @@ struct OpFacts {
   Cost cost = Cost::Memory;
   FlopFormula flops = FlopFormula::None;
   Recompute recompute = Recompute::Expensive;
-  /// Why, in words for `explain`.
+  /// The reason for `recompute`, in words for `explain`.
   const char* recompute_reason = "";
 
   /// Arguments that the operator writes, as its schema says.

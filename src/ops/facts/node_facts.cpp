@@ -46,8 +46,8 @@ bool reads_storage(const Node& node) {
 }
 
 bool reads_by_layout(const Node& node) {
-  // Eager's formulas make the gradients of two of them contiguous first, which left no trace where
-  // they were.
+  // The derivative formulas of group norm and weight norm make the gradient contiguous first, which
+  // records no node if it was contiguous in the trace.
   static constexpr std::string_view names[] = {"aten.as_strided", "aten.native_group_norm_backward",
                                                "aten._weight_norm_interface_backward"};
   const bool is_known =

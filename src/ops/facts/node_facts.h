@@ -14,17 +14,17 @@ bool draws_random(const Operator& op, const std::vector<Argument>& args);
 bool is_random(const Node& node);
 /// Whether the node, or one in its sub-graph, does more than compute its results.
 bool has_effect(const Node& node);
-/// Whether the node must run exactly once, and in order with all others of which this holds.
+/// Whether the node must run exactly once, and in order with all other ordered nodes.
 bool is_ordered(const Node& node);
-/// Whether the node reaches around its operand into the storage: another tensor with the same
-/// elements would not do.
+/// Whether the node reads the storage of its operand beyond the operand's elements, so that a copy
+/// of the operand would not do.
 bool reads_storage(const Node& node);
-/// Whether the node of a backward takes the memory of its first operand as it lies, so that it must
-/// lie as it did in the trace.
+/// Whether the result of the node, one of a backward, depends on the strides of its first operand,
+/// which must then be those of the trace.
 bool reads_by_layout(const Node& node);
-/// The value that this one is a view of, in one step; null if it is none.
+/// The value that this one is a view of, or may be, by one node; null if there is none.
 Value* viewed_by(const Value* value);
-/// The value that views lead back to.
+/// The value at the end of a chain of viewed_by().
 Value* root_of(Value* value);
 /// Whether the results are memory that nobody has written to.
 bool is_uninitialised(const Node& node);

@@ -20,7 +20,7 @@ at::Tensor whole_storage(const at::Tensor& tensor) {
   const int64_t numel = bytes / static_cast<int64_t>(tensor.element_size());
   at::Tensor whole =
       at::empty({0}, tensor.options().requires_grad(false)).set_(tensor.storage(), 0, {numel}, {1});
-  // A write to it is one to the tensor.
+  // A write to the whole storage raises the version of the tensor.
   if (!tensor.is_inference() && !whole.is_inference()) {
     whole.unsafeGetTensorImpl()->set_version_counter(
         tensor.unsafeGetTensorImpl()->version_counter());

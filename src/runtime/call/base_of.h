@@ -4,16 +4,16 @@
 
 namespace ahead::runtime {
 
-/// A tensor with the memory of all arguments of a group: what autograd knows as the base of all
-/// that have a gradient, or of all if none has; otherwise their whole storage. Undefined if there
-/// is none.
+/// The synthetic base of arguments that share memory: the tensor that autograd knows as the base of
+/// all that require grad, or of all if none does; if there is no such tensor, their whole storage.
+/// Undefined where dtypes differ, or the bases of arguments that require grad.
 at::Tensor base_of(const Prologue::Base& base, const std::vector<at::Tensor>& args);
 
-/// For each argument of a group whether autograd knows it as a view of `tensor`, or as it.
+/// For each argument of a base, whether autograd knows it as a view of `tensor`, or it is `tensor`.
 std::vector<bool> tracked_by(const at::Tensor& tensor, const Prologue::Base& base,
                              const std::vector<at::Tensor>& args);
 
-/// For each argument of a group the first one that has the same version counter.
+/// For each argument of a base, the first argument that has the same version counter.
 std::vector<int32_t> version_counters(const Prologue::Base& base,
                                       const std::vector<at::Tensor>& args);
 

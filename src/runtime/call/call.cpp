@@ -16,7 +16,7 @@
 namespace ahead::runtime {
 namespace {
 
-/// The same memory as a tensor that is made in inference mode. A view would not be one.
+/// An inference tensor over the same memory. A view made in inference mode would not be one.
 at::Tensor as_inference_tensor(const at::Tensor& tensor) {
   c10::InferenceMode inference;
   at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(tensor.storage()),
@@ -26,8 +26,8 @@ at::Tensor as_inference_tensor(const at::Tensor& tensor) {
   return made;
 }
 
-/// Makes a view look as if a custom autograd function had returned it, and a tensor that only
-/// shares memory as if it had been written to.
+/// Gives a tensor the history of an output whose memory it shares: a view, as if a custom autograd
+/// function had returned it; any other tensor, as if it had been written to.
 void set_custom_history(const at::Tensor& view, const at::Tensor& output) {
   namespace impl = torch::autograd::impl;
   if (view.is_view()) {
@@ -37,6 +37,7 @@ void set_custom_history(const at::Tensor& view, const at::Tensor& output) {
   impl::set_gradient_edge(view, impl::gradient_edge(output));
 }
 
+/// Makes a view a multi-output view, to which autograd lets nobody write.
 void set_one_of_several(const at::Tensor& view) {
   if (!view.is_view()) return;
   torch::autograd::impl::get_view_autograd_meta(view)->set_creation_meta(
@@ -108,7 +109,8 @@ class Call {
     }
   }
 
-  /// Before anything is saved: what is saved is as the function left it.
+  /// Gives outputs that the function wrote to the version that they have in eager, before they are
+  /// saved.
   void set_versions() {
     for (const auto& [output, version] : plan_.epilogue.new_versions) {
       const at::Tensor& tensor = outputs_[static_cast<size_t>(output)];
@@ -118,8 +120,8 @@ class Call {
     }
   }
 
-  /// A change of shape alone does not spoil what is saved, wherever the function saved it: it is
-  /// saved at the version that it will have.
+  /// A change of shape alone does not invalidate a saved tensor, whether the function saved it
+  /// before or after: an input that gets another shape is saved at the version that it will have.
   void raise_versions() {
     for (const Epilogue::Write& write : plan_.epilogue.writes) {
       const at::Tensor& input = inputs_[static_cast<size_t>(write.input)];
@@ -137,7 +139,7 @@ class Call {
     auto& node = static_cast<CompiledNode&>(*node_);
     node.connect(inputs_, outputs_, node_);
     const std::vector<at::Tensor> inputs = inputs_to_save();
-    // Not before: views of a tensor whose version was raised get another history.
+    // Not before connect(): a view whose version was raised gets a new grad_fn.
     raise_versions();
     node.save(inputs, outputs_);
   }
@@ -166,8 +168,8 @@ class Call {
     return same;
   }
 
-  /// Tensors that were not written to, but whose version counts writes to others: eager saves them
-  /// as they are used, after the writes.
+  /// Saves inputs again that were not written to, but share the version counter of one that was:
+  /// eager saves them when they are used, after the write.
   void save_again() {
     if (!node_) return;
     for (const Epilogue::Write& write : plan_.epilogue.writes) {
@@ -198,7 +200,7 @@ class Call {
       counter.set_version(version);
     }
     reshape_arguments();
-    // Views take over the history of their base when they are asked for it.
+    // A view gets the grad_fn that follows from its base when it is asked for it.
     for (int32_t argument : plan_.epilogue.rebased_arguments)
       (*args_)[static_cast<size_t>(argument)].grad_fn();
   }
@@ -211,7 +213,8 @@ class Call {
     }
     if (write.output < 0) return;
     const at::Tensor& contents = outputs_[static_cast<size_t>(write.output)];
-    // copy_ would send zeros to what the tensor was before, which change layouts and signs of zero.
+    // copy_ would send zeros to the history that the view had before: adding them to its gradient
+    // changes layouts and signs of zero.
     if (write.seen_by_autograd && input.is_view() && contents.requires_grad())
       return write_to_view(input, contents);
     if (!write.seen_by_autograd || input.is_view()) {
@@ -229,7 +232,7 @@ class Call {
     for (const Epilogue::Reshape& reshape : plan_.epilogue.reshapes) {
       const at::Tensor& argument = (*args_)[static_cast<size_t>(reshape.argument)];
       const TensorMeta& geometry = reshape.geometry;
-      // Autograd makes the history of a view from its layout.
+      // Autograd makes the grad_fn of a view anew, from its layout.
       at::NoGradGuard no_grad;
       argument.as_strided_(geometry.sizes, geometry.strides, geometry.offset);
       if (!argument.is_inference()) raise_version(argument, -1);
@@ -272,7 +275,7 @@ class Call {
     }
   }
 
-  /// set_() gives a leaf another accumulator.
+  /// set_() gives a leaf another AccumulateGrad node, to which its gradient must go.
   void follow_accumulator(int32_t input) {
     for (size_t i = 0; i < plan_.backward.grad_inputs.size() && node_; ++i) {
       if (plan_.backward.grad_inputs[i] != input) continue;
@@ -281,7 +284,7 @@ class Call {
     }
   }
 
-  /// Results that are leaves, before views are made of them.
+  /// Lets results that are leaves require grad, before views are made of them.
   void make_leaves() {
     for (const Epilogue::Result& result : plan_.epilogue.results) {
       const bool is_leaf = result.kind == Epilogue::Result::Kind::Tensor && result.requires_grad &&

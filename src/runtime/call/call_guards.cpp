@@ -12,7 +12,7 @@
 namespace ahead::runtime {
 namespace {
 
-/// A graph input; a base, which would have to be made, is stood for by its first argument.
+/// A graph input. For a synthetic base, which would have to be made, its first argument.
 const at::Tensor& input_of(const CallPlan& plan, const std::vector<at::Tensor>& args,
                            size_t index) {
   const Prologue::Input& input = plan.prologue.inputs[index];
@@ -139,8 +139,8 @@ bool CallGuard::same_identities(const std::vector<at::Tensor>& args) const {
   return true;
 }
 
-/// What the function writes to shares its memory with no other input; otherwise the graph, which
-/// knows of no memory, would be wrong.
+/// Whether each input that the function writes to shares its memory with no other input; otherwise
+/// the graph, which knows of no memory, would be wrong.
 bool CallGuard::is_written_alone(const CallPlan& plan, const std::vector<at::Tensor>& args) const {
   for (const Epilogue::Write& write : plan.epilogue.writes) {
     if (!write.changes_contents()) continue;
@@ -159,7 +159,7 @@ bool CallGuard::is_written_alone(const CallPlan& plan, const std::vector<at::Ten
   return true;
 }
 
-/// Arguments that the function has by itself too are those.
+/// Whether each argument that was a captured tensor of the function as well is that tensor again.
 bool CallGuard::are_known(const CallPlan& plan, const std::vector<at::Tensor>& args) {
   for (size_t i = 0; i < plan.prologue.inputs.size(); ++i) {
     const Prologue::Input& input = plan.prologue.inputs[i];
@@ -169,7 +169,7 @@ bool CallGuard::are_known(const CallPlan& plan, const std::vector<at::Tensor>& a
   return true;
 }
 
-/// Each base is one as it was, and its arguments are the same views of it.
+/// Whether each synthetic base has the metadata it had, and the same arguments are its views.
 bool CallGuard::have_same_bases(const CallPlan& plan, const std::vector<at::Tensor>& args) const {
   for (size_t i = 0; i < plan.prologue.bases.size(); ++i) {
     const at::Tensor base = base_of(plan.prologue.bases[i], args);

@@ -19,6 +19,7 @@ namespace ahead::runtime {
 struct TensorGuard {
   TensorGuard(const at::Tensor& tensor, bool with_offset);
 
+  /// Whether that is true of the tensor.
   bool holds(const at::Tensor& tensor) const;
   /// What differs, in words.
   std::string difference(const at::Tensor& now) const;
@@ -34,10 +35,11 @@ struct TensorGuard {
 /// Everything that must hold for a plan to be right for a call. Frozen.
 class CallGuard {
  public:
-  /// For calls like this one. `inputs` are the plan's inputs, arguments first told from the rest by
-  /// the plan.
+  /// For calls like this one. `with_offsets`: storage offsets of arguments and captured tensors
+  /// must be the same, too.
   CallGuard(const CallPlan& plan, const std::vector<at::Tensor>& args, bool with_offsets);
 
+  /// Whether the plan is right for a call with these arguments.
   bool holds(const CallPlan& plan, const std::vector<at::Tensor>& args) const;
   /// Why it does not hold, in words.
   std::string reason(const CallPlan& plan, const std::vector<at::Tensor>& args) const;
@@ -52,9 +54,9 @@ class CallGuard {
   static Descents find_descents(const CallPlan& plan, const std::vector<at::Tensor>& args);
 
   std::vector<TensorGuard> arguments_;
-  /// For each argument the first that is the same tensor.
+  /// For each argument, the first argument that is the same tensor.
   std::vector<int32_t> first_same_;
-  /// For each plan input that is no argument.
+  /// For each graph input that is a captured tensor or a `.grad`.
   std::vector<TensorGuard> captured_;
   std::vector<TensorGuard> bases_;
   /// For each new `.grad`: whether there was one before.

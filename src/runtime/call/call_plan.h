@@ -24,7 +24,7 @@ namespace ahead::runtime {
 struct Source {
   enum class Kind : uint8_t { Input, Output, View, Argument };
   Kind kind;
-  int32_t index;       ///< graph input, graph output, step among CallPlan::views, or argument
+  int32_t index;       ///< graph input, graph output, step among Epilogue::views, or argument
   int32_t result = 0;  ///< for View: which result of the step
   bool operator==(const Source&) const = default;
 };
@@ -37,8 +37,7 @@ struct ViewStep {
   bool no_grad;
   /// For as_strided: the offset counts from that of the tensor.
   bool is_relative = false;
-  /// In eager the view is one of several results of an operator, to which autograd lets nobody
-  /// write.
+  /// In eager it is a multi-output view, to which autograd lets nobody write.
   bool is_one_of_several = false;
 };
 
@@ -53,11 +52,12 @@ class DifferentiableBackward {
     Kind kind;
     int32_t index;
   };
+  /// The tensors that it needs besides tangents.
   virtual const std::vector<Need>& needs() const = 0;
 
   /// What one backward is asked for.
   struct Request {
-    /// Gives the needed tensor at a position, once. Throws if it is not what it was.
+    /// The tensor for one of needs(), which may be asked for once. Throws if it was written to.
     std::function<at::Tensor(size_t)> needed;
     const std::vector<at::Tensor>& tangents;
     const BackwardProgram::Mask& wanted;
@@ -73,16 +73,17 @@ class DifferentiableBackward {
 
 /// Under which autocast a backward runs.
 struct BackwardAutocastPlan {
-  /// Always this one; none: the one there is.
+  /// The autocast of every backward; none: the one in effect where backward() is called.
   std::optional<AutocastState> fixed;
   /// An operator for which autocast would cast, were it on.
   std::optional<Culprit> castable;
-  /// The compiled backward is right without autocast, and under this one.
+  /// The autocast under which the compiled backward is right, as it is without autocast.
   std::optional<AutocastState> right_for;
 };
 
 /// What happens before the forward graph runs: its inputs are gathered.
 struct Prologue {
+  /// One input of the forward graph.
   struct Input {
     enum class Kind : uint8_t { Argument, Captured, GradOfInput, Base };
     Kind kind;
@@ -104,12 +105,13 @@ struct Prologue {
 
 /// What happens after the forward graph has run: inputs are written to, results are made.
 struct Epilogue {
-  /// An argument with a base gets other sizes, strides or another offset.
+  /// An argument with a synthetic base gets other sizes, strides or another offset.
   struct Reshape {
     int32_t argument;
     TensorMeta geometry;
   };
-  /// The version of an argument with a base goes up by what writing to the base does not show.
+  /// The version of an argument with a synthetic base goes up by the writes that writing to the
+  /// base does not count.
   struct VersionBump {
     int32_t argument;
     uint64_t bumps;
@@ -122,7 +124,7 @@ struct Epilogue {
     uint64_t version_bumps;  ///< as many as eager's operators would make
     /// The new sizes and strides; the offset is relative to the one before.
     std::optional<TensorMeta> geometry;
-    bool in_graph = false;
+    bool in_graph = false;  ///< the graph writes the contents itself
 
     bool changes_contents() const { return output >= 0 || in_graph; }
   };
@@ -132,14 +134,17 @@ struct Epilogue {
     Source source;
     uint64_t version_bumps;
   };
+  /// The function calls requires_grad_() on a graph input.
   struct RequiresGradChange {
     int32_t input;
     bool requires_grad;
   };
+  /// A graph output becomes the `.grad` of a graph input.
   struct NewGrad {
     int32_t input;
     int32_t output;
   };
+  /// One result of the function.
   struct Result {
     enum class Kind : uint8_t { Undefined, Tensor, Repeated };
     Kind kind;
@@ -156,7 +161,7 @@ struct Epilogue {
     uint32_t version;
   };
 
-  /// Arguments with a synthetic base that have a history of their own once the base was written to.
+  /// Arguments with a synthetic base that get a new grad_fn once the base was written to.
   std::vector<int32_t> rebased_arguments;
   std::vector<Reshape> reshapes;
   std::vector<VersionBump> version_bumps;
@@ -167,7 +172,7 @@ struct Epilogue {
   std::vector<Write> writes;
   std::vector<Reset> resets;
   std::vector<NewGrad> new_grads;
-  /// The views that resets need come first.
+  /// The first `num_reset_views` are those that resets need.
   std::vector<ViewStep> views;
   size_t num_reset_views = 0;
   std::vector<Result> results;
@@ -177,7 +182,7 @@ struct Epilogue {
 
 /// What the autograd node of a call saves, where it leads, and what it runs.
 struct BackwardPlan {
-  /// What the backward needs, in the order in which its graph takes it.
+  /// One tensor that the backward needs, in the order in which its graph takes them.
   struct Saved {
     enum class Kind : uint8_t { Input, Output, Intermediate };
     Kind kind;
@@ -185,10 +190,10 @@ struct BackwardPlan {
     /// For intermediates: a graph output that shares their memory and that the caller could write
     /// to; -1: none.
     int32_t shares_with = -1;
-    int32_t place = 0;  ///< among the intermediates, or among the others
+    int32_t place = 0;  ///< among saved intermediates, or among saved inputs and outputs
   };
-  /// Inputs that the same few of the differentiable outputs lead to. In eager a backward of the
-  /// others does not come to them.
+  /// Inputs that only some differentiable outputs lead to, the same ones for each input. In eager a
+  /// backward from the other outputs does not reach these inputs.
   struct PartlyReached {
     std::vector<bool> outputs;    ///< for each of `differentiable`, whether it leads to them
     std::vector<int32_t> places;  ///< among `grad_inputs`
@@ -209,11 +214,11 @@ struct BackwardPlan {
   /// For each differentiable output, the differentiable outputs whose saved tensors its backward
   /// releases, itself among them. Empty: any backward releases all.
   std::vector<std::vector<bool>> released_with;
-  /// For each differentiable output, those whose gradients pass through it in eager: they were
-  /// computed from it. Empty: there are none.
+  /// For each differentiable output, the differentiable outputs that were computed from it, so that
+  /// their gradients pass through it in eager. Empty: there are none.
   std::vector<std::vector<bool>> passed_by;
   std::vector<Saved> saved;
-  /// The backward owns what was saved, where it runs for the last time.
+  /// The saved intermediates are moved into the backward where it runs for the last time.
   bool donates_saved = true;
   /// Saved tensors reach the backward in the layout that it was compiled for, whatever the
   /// forward's backend made.

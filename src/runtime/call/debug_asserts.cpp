@@ -17,7 +17,7 @@ std::string name_of_input(Slot slot, int64_t num_params_buffers) {
   return "input " + std::to_string(slot.index - num_params_buffers);
 }
 
-/// In what a tensor differs from its description; empty if it does not.
+/// How a tensor differs from its metadata in the graph; empty if it does not.
 std::string difference(const TensorMeta& expected, const at::Tensor& tensor, bool with_strides) {
   if (!tensor.defined()) return "it is undefined";
   const bool is_same = tensor.scalar_type() == expected.dtype &&
@@ -130,7 +130,7 @@ void DebugAsserts::check_gradients(const std::vector<at::Tensor>& gradients) con
 }
 
 uint64_t contents_hash(const at::Tensor& tensor) {
-  // A backward may be run while something is traced, of which this is no part.
+  // A backward may be run inside a trace, which must not record this.
   const tracing::BelowTracing below;
   at::NoGradGuard no_grad;
   const at::Tensor elements = tensor.detach().cpu().contiguous().resolve_conj().resolve_neg();

@@ -31,7 +31,7 @@ class DebugAsserts {
     std::string name;
     bool is_defined = true;
     TensorMeta meta;
-    uint32_t memory = 0;  ///< the same number for those that may share memory
+    uint32_t memory = 0;  ///< Aliasing::group(): the same number where memory may be shared
   };
 
   std::vector<Expected> inputs_, outputs_, tangents_, gradients_;

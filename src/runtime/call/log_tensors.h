@@ -7,7 +7,7 @@
 
 namespace ahead::runtime {
 
-/// Prints what each of the tensors looks like, after a few words on what they are.
+/// Prints the metadata of each tensor, after a few words on what the tensors are.
 void log_tensors(const std::string& what, const std::vector<at::Tensor>& tensors);
 
 }  // namespace ahead::runtime

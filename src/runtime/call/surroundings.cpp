@@ -26,7 +26,7 @@ void Surroundings::apply() const {
 
 Surroundings::Scope::~Scope() {
   before_->apply();
-  // It may hold casts of weights that belong to what ran in the scope.
+  // Its cache may hold casts of weights that were made under the settings of the scope.
   at::autocast::clear_cache();
 }
 

@@ -11,18 +11,18 @@
 
 namespace ahead::runtime {
 
-/// What decides besides arguments what a function computes, so that it can be computed again: the
-/// modes, of which autocast and the default dtype are put back, and the states of the random number
-/// generators.
+/// What a function's results depend on besides its arguments, so that they can be computed again:
+/// the modes, of which autocast and the default dtype are put back, and the states of the random
+/// number generators.
 class Surroundings {
  public:
-  /// As they are now.
+  /// The current surroundings.
   Surroundings();
 
-  /// Puts them into effect again.
+  /// Puts these surroundings into effect again.
   void apply() const;
 
-  /// Puts surroundings into effect, and those that were there back at its end.
+  /// Puts surroundings into effect for a scope, at whose end the previous ones are restored.
   class Scope {
    public:
     explicit Scope(const Surroundings& surroundings) { surroundings.apply(); }

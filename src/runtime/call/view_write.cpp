@@ -13,9 +13,9 @@ namespace {
 
 using torch::autograd::variable_list;
 
-/// Stands inside the CopySlices of the view's base. What the view was before gets its gradient from
-/// the compiled function's own node; the engine adds the two up, and only negative zeros change
-/// nothing in a sum.
+/// Stands inside the CopySlices of the view's base. The history that the view had before gets its
+/// gradient from the CompiledNode; the engine adds to that what this node sends there, and only
+/// negative zeros change nothing in a sum.
 struct WriteBackward final : torch::autograd::Node {
   variable_list apply(variable_list&& gradients) override {
     if (!gradients[0].defined()) return variable_list(2);

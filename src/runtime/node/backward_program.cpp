@@ -9,7 +9,7 @@
 namespace ahead::runtime {
 namespace {
 
-/// Beyond this many kinds of backward tangents are copied into the layout of the trace.
+/// Beyond this many combinations, tangents are copied into the layout of the trace.
 constexpr size_t most_kinds = 32;
 
 uint64_t next_id() {
@@ -98,7 +98,7 @@ const BackwardProgram::Part& BackwardProgram::special(const std::vector<at::Tens
   return *known;
 }
 
-/// All tangents that are defined have the layout that they had in the trace.
+/// Whether all defined tangents have the layout that they had in the trace.
 bool BackwardProgram::is_as_traced(const std::vector<at::Tensor>& tangents) const {
   for (size_t i = 0; i < tangents.size(); ++i) {
     if (tangents[i].defined() && tangents[i].strides() != tangents_[i].strides) return false;

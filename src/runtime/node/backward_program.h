@@ -14,9 +14,9 @@
 
 namespace ahead::runtime {
 
-/// The backward graph of a compiled function and what was compiled from it so far. Which gradients
-/// come in, how they are laid out, and which are asked for decides what eager would compute; each
-/// combination is compiled when it is met first. Several threads may use it at once.
+/// The backward graph of a compiled function and what was compiled from it so far. Which tangents
+/// are defined, how they are laid out, and which gradients are wanted decides what eager would
+/// compute; each combination is compiled when it is met first. Several threads may use it at once.
 class BackwardProgram {
  public:
   using Mask = c10::SmallVector<bool, 8>;
@@ -33,13 +33,14 @@ class BackwardProgram {
   BackwardProgram(Graph graph, Reach reach, std::vector<bool> donated, aot::GraphCompiler compiler,
                   Relayout relayout);
 
-  /// Compiles for the case that every gradient comes in as the graph has it and is asked for.
+  /// Compiles for the case that all tangents are defined, with the layouts of the graph, and all
+  /// gradients are wanted.
   void compile() { complete(); }
 
-  /// The backward for certain gradients.
+  /// The backward for one combination of tangents and wanted gradients.
   struct Part {
     aot::Executable run;
-    /// Which of the saved values it needs; the others may be undefined.
+    /// For each saved value, whether it is needed; the others may be undefined.
     std::vector<bool> needs;
     /// The layout in which it expects each tangent.
     std::vector<TensorMeta> tangents;
@@ -49,7 +50,8 @@ class BackwardProgram {
   /// not wanted, or that depend on undefined tangents only, are undefined.
   const Part& part(const std::vector<at::Tensor>& tangents, const Mask& wanted);
 
-  /// The graph for these tangents, laid out as they were in the trace, and gradients.
+  /// The graph for one combination of defined tangents, laid out as in the trace, and wanted
+  /// gradients.
   Graph graph_for(const Mask& defined, const Mask& wanted) const;
   /// A number that no other program of this process has or had.
   uint64_t id() const { return id_; }
@@ -75,12 +77,12 @@ class BackwardProgram {
   std::once_flag compiled_;
   Part complete_;
   std::mutex mutex_;
-  /// By the strides of the tangents and by what is wanted.
+  /// By which gradients are wanted, which tangents are defined, and their strides.
   std::map<std::vector<int64_t>, std::unique_ptr<const Part>> special_;
 };
 
 /// The backward graph for the case that some tangents are undefined and some gradients are not
-/// wanted. Eager does not run what only undefined tangents reach; neither does the result. Its
+/// wanted. Eager does not run what only undefined tangents reach; neither does this graph. Its
 /// inputs and outputs are the same, but some outputs are undefined. `any_layout`: its values may be
 /// laid out in another way than the graph says, as they are in eager, so it has to be traced again.
 Graph without_tangents(const Graph& backward, const BackwardProgram::Reach& reach,

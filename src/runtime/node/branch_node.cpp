@@ -39,7 +39,8 @@ variable_list ForkNode::apply_with_saved(const variable_list& gradients,
   return {num_outputs(), gradients[0]};
 }
 
-/// The number lets the engine run the owner first, so that all is computed at once.
+/// A sequence number below the owner's lets the engine run the owner first, which computes all
+/// gradients at once.
 BranchNode::BranchNode(CompiledNode& owner, std::shared_ptr<const CallPlan> plan,
                        const BackwardPlan::PartlyReached& part, edge_list&& edges)
     : Node(owner.sequence_nr() == 0 ? 0 : owner.sequence_nr() - 1, std::move(edges)),
@@ -59,7 +60,7 @@ void BranchNode::forget_owner() {
   owner_ = nullptr;
 }
 
-/// Whoever runs a branch came by a fork, which holds the owner as well.
+/// The engine reaches a branch by a ForkNode, which holds the owner as well.
 NodePtr BranchNode::owner() const {
   TORCH_CHECK(owner_ != nullptr, torch::autograd::ERR_BACKWARD_TWICE);
   return owner_->getptr();

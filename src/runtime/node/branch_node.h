@@ -12,11 +12,12 @@ namespace ahead::runtime {
 
 class CompiledNode;
 
-/// Whether somebody can tell that a backward came along this edge with nothing: there are hooks at
-/// its end, or there is a history of which nothing is known.
+/// Whether the user can tell that a backward came along this edge with an undefined gradient: its
+/// node has hooks, or is no AccumulateGrad, so that there may be hooks behind it.
 bool is_watched(const torch::autograd::Edge& edge);
 
-/// Passes the gradient of one result of a call on to all of its nodes that the result leads to.
+/// Passes the gradient of one result of a call on to the CompiledNode of the call and to those of
+/// its BranchNodes that the result leads to.
 class ForkNode final : public torch::autograd::Node {
  public:
   ForkNode(std::string name, torch::autograd::edge_list&& edges);
@@ -32,9 +33,9 @@ class ForkNode final : public torch::autograd::Node {
   const std::string name_;
 };
 
-/// Stands between some inputs of a call and the results that lead to them, so that
-/// LibTorch comes to these inputs when it does in eager. The gradients are computed by the node of
-/// the call, which is its owner. Compiled autograd leaves it to itself.
+/// Stands between some inputs of a call and the results that lead to them, so that LibTorch's
+/// engine reaches these inputs only where it does in eager. The gradients are computed by the
+/// CompiledNode of the call, which is its owner. Compiled autograd does not capture it.
 class BranchNode final : public torch::autograd::Node {
  public:
   BranchNode(CompiledNode& owner, std::shared_ptr<const CallPlan> plan,
@@ -44,7 +45,7 @@ class BranchNode final : public torch::autograd::Node {
   bool is_reached_by(size_t output) const { return reached_by_[output]; }
   /// For each of the plan's grad_inputs, whether its gradient is to go through here.
   BackwardProgram::Mask wanted_gradients() const;
-  /// The owner is no more.
+  /// To be called when the owner is destroyed.
   void forget_owner();
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
@@ -55,7 +56,7 @@ class BranchNode final : public torch::autograd::Node {
 
   /// Takes its gradients out of all that the owner computed in one backward.
   void give(int64_t backward, torch::autograd::variable_list& all);
-  /// What it was given in this backward; none: nothing.
+  /// The gradients that it was given in this backward, if any.
   std::optional<torch::autograd::variable_list> take(int64_t backward);
   /// Notes that it ran in this backward without being given gradients.
   void note_run(int64_t backward) { last_run_ = backward; }

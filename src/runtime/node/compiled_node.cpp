@@ -17,14 +17,14 @@ using Saved = BackwardPlan::Saved;
 
 namespace {
 
-/// The graph was made for tensors of a certain layout.
+/// Copies a tensor into the layout that the graph was made for, if it has another one.
 void lay_out(at::Tensor& tensor, const TensorMeta& expected) {
   if (!tensor.defined() || tensor.strides() == expected.strides) return;
   at::Tensor laid_out = at::empty_strided(expected.sizes, expected.strides, tensor.options());
   tensor = laid_out.copy_(tensor);
 }
 
-/// Whether the strides that matter are the expected ones.
+/// Whether a tensor has the expected strides, dimensions of size 1 not counted.
 bool lies_like(const at::Tensor& tensor, const TensorMeta& expected) {
   for (size_t i = 0; i < expected.sizes.size(); ++i) {
     const auto dim = static_cast<int64_t>(i);
@@ -80,8 +80,8 @@ void CompiledNode::save(const std::vector<at::Tensor>& inputs, std::vector<at::T
   if (plan_->backward.derivatives != nullptr) save_for_double_backward(inputs);
 }
 
-/// Tensors that the caller may free once the backward needs them no more are saved by the backward
-/// itself; these are the rest.
+/// Saves the inputs that a double backward needs. The saved values that it needs are saved for the
+/// backward already.
 void CompiledNode::save_for_double_backward(const std::vector<at::Tensor>& inputs) {
   for (const DifferentiableBackward::Need& need : plan_->backward.derivatives->needs()) {
     if (need.kind != DifferentiableBackward::Need::Kind::Input) continue;
@@ -134,7 +134,7 @@ variable_list CompiledNode::differentiate(variable_list&& gradients,
   return is_differentiable ? with_error(std::move(results)) : results;
 }
 
-/// The first derivative is right; whoever asks for the second is told.
+/// Gradients that throw when they are differentiated: there is no second derivative.
 variable_list CompiledNode::with_error(variable_list&& results) const {
   const NodePtr error = make_autograd_node<torch::autograd::Error>(
       name() +
@@ -155,7 +155,7 @@ bool CompiledNode::fits_autocast() const {
   return autocast.right_for && *autocast.right_for == AutocastState::current();
 }
 
-/// What computes gradients with history does so anew, under the autocast there is.
+/// Computes the gradients as for a double backward: anew, under the autocast in effect.
 variable_list CompiledNode::apply_under_autocast(variable_list&& gradients,
                                                  const BackwardProgram::Mask& wanted) {
   if (plan_->backward.derivatives == nullptr) throw_other_autocast();
@@ -212,7 +212,8 @@ BackwardProgram::Mask CompiledNode::wanted_gradients() const {
   return wanted;
 }
 
-/// What is not needed is not looked at: the caller may have written to it, as in eager.
+/// Saved tensors that are not needed are not unpacked: as in eager, the caller may have written to
+/// them.
 std::vector<at::Tensor> CompiledNode::unpack(const std::vector<bool>& needs) {
   std::vector<at::Tensor> args;
   args.reserve(plan_->backward.saved.size() + plan_->backward.program->tangents().size());
@@ -248,7 +249,7 @@ at::Tensor CompiledNode::unpack_saved(size_t index) {
   return may_donate_ ? std::move(intermediate.tensor) : intermediate.tensor;
 }
 
-/// Where there is no graph for the layout in which they come.
+/// For gradients in layouts that no graph was traced for.
 void CompiledNode::lay_out_all(variable_list& gradients, const std::vector<TensorMeta>& expected) {
   for (size_t i = 0; i < expected.size(); ++i) lay_out(gradients[i], expected[i]);
 }

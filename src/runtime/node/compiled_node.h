@@ -28,16 +28,16 @@ class CompiledNode final : public torch::autograd::Node {
   /// Ties the node between the call's inputs and its differentiable outputs.
   void connect(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& outputs,
                const NodePtr& self);
-  /// Lets the gradient of one of the plan's grad_inputs go somewhere else.
+  /// Lets the gradient of one of the plan's grad_inputs go along another edge.
   void replace_edge(size_t place, const torch::autograd::Edge& edge);
-  /// Takes what the backward needs out of the outputs. To be called after connect.
+  /// Saves the tensors that the backward needs; intermediates are moved out of `outputs`. To be
+  /// called after connect().
   void save(const std::vector<at::Tensor>& inputs, std::vector<at::Tensor>& outputs);
 
-  /// Saves those inputs once more that were not written to, but have the version counter of one
-  /// that was.
+  /// Saves inputs again that were not written to, but share the version counter of `written`.
   void save_again(const std::vector<at::Tensor>& inputs, const at::Tensor& written);
 
-  /// Lets a backward look for hooks of this result of the call, if others were computed from it.
+  /// Lets backwards look for hooks on this result of the call, from which others were computed.
   void watch(const at::Tensor& result);
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
@@ -46,7 +46,7 @@ class CompiledNode final : public torch::autograd::Node {
   torch::autograd::variable_list apply_for(BranchNode& branch,
                                            torch::autograd::variable_list&& gradients);
   void release_variables() override;
-  /// A branch needs nothing any more.
+  /// Notes that a branch needs no saved tensor any more.
   void note_released_branch();
   void will_release_variables() override { will_release_ = true; }
   std::string name() const override;
@@ -115,9 +115,9 @@ class CompiledNode final : public torch::autograd::Node {
   bool serves_branches_ = false;  ///< the backward that runs now gave them all they need
   OpenResults open_;
   std::vector<Watched> watched_;
-  bool is_empty_ = false;  ///< what was saved is gone
+  bool is_empty_ = false;  ///< the saved tensors were released
   bool will_release_ = false;
-  bool may_donate_ = false;  ///< nobody needs what is saved once this has been computed
+  bool may_donate_ = false;  ///< no later backward needs the saved intermediates
 };
 
 }  // namespace ahead::runtime

@@ -26,7 +26,7 @@ CompiledNode::~CompiledNode() {
   for (const NodePtr& branch : branches_) branch_of(branch).forget_owner();
 }
 
-/// Takes the edges out that have to be led along elsewhere.
+/// Moves edges to partly reached inputs, where these are watched, to a BranchNode.
 void CompiledNode::branch_off(const BackwardPlan::PartlyReached& part, edge_list& edges) {
   edge_list branched;
   for (const int32_t input : part.places) {
@@ -60,8 +60,8 @@ Edge CompiledNode::edge_of_output(size_t index, const at::Tensor& output) {
   return {fork, fork->add_input_metadata(output)};
 }
 
-/// A saved output has the history that it was given as a result. It does not hold it itself: the
-/// fork of an output holds this node.
+/// Gives a saved output the grad_fn that it has as a result. The SavedVariable cannot hold that: it
+/// is a ForkNode, which holds this node.
 void CompiledNode::set_history(const BackwardPlan::Saved& saved, const at::Tensor& unpacked) {
   if (saved.kind != BackwardPlan::Saved::Kind::Output || unpacked.grad_fn().get() != this) return;
   const std::vector<int32_t>& outputs = plan_->backward.differentiable;

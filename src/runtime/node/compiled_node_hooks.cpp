@@ -7,15 +7,15 @@
 #include "ahead/errors.h"
 #include "runtime/node/compiled_node.h"
 
-/// Hooks that somebody registers on what a compiled function returned.
+/// Hooks that the user registers on results of a compiled function.
 namespace ahead::runtime {
 
 using torch::autograd::variable_list;
 
 namespace {
 
-/// Hooks that tensors register in C++ are of this kind, of which LibTorch does not export what a
-/// dynamic_cast needs.
+/// The hook as one that at::Tensor::register_hook() made; null if it is none. LibTorch does not
+/// export the type information that a dynamic_cast needs.
 const torch::autograd::CppFunctionTensorPreHook* as_hooks_of_tensor(
     const torch::autograd::FunctionPreHook& hook) {
   constexpr std::string_view name = "N5torch8autograd24CppFunctionTensorPreHookE";
@@ -23,18 +23,18 @@ const torch::autograd::CppFunctionTensorPreHook* as_hooks_of_tensor(
   return static_cast<const torch::autograd::CppFunctionTensorPreHook*>(&hook);
 }
 
-/// Whether this hook is for the gradient of a node's result with this number; one of another kind
-/// may be.
+/// Whether this hook is for the gradient of the node's result with this number. Hooks of other
+/// kinds may be, so the answer for them is yes.
 bool is_hook_of(const torch::autograd::FunctionPreHook& hook, uint32_t number) {
   const auto* hooks = as_hooks_of_tensor(hook);
   if (hooks == nullptr) return true;
-  // What was removed leaves an empty place.
+  // A removed hook leaves a null entry.
   const bool has_any = std::any_of(hooks->hooks_->begin(), hooks->hooks_->end(),
                                    [](const auto& each) { return each != nullptr; });
   return hooks->value_idx_ == number && has_any;
 }
 
-/// Whether the gradient of a node's result is shown to somebody, or kept.
+/// Whether the gradient of a node's result is seen by a hook or kept by retain_grad().
 bool has_hook(torch::autograd::Node& node, uint32_t number) {
   const auto& hooks = node.tensor_pre_hooks();
   return node.retains_grad_hooks().count(number) != 0 ||
@@ -55,7 +55,7 @@ void CompiledNode::watch(const at::Tensor& result) {
   if (edge.is_valid()) watched_.push_back({WeakTensor(result.getIntrusivePtr()), edge.input_nr});
 }
 
-/// Whether eager would bring one of these gradients by this result.
+/// Whether one of these gradients would pass through this result in eager.
 bool CompiledNode::is_passed(size_t place, const variable_list& gradients) const {
   const std::vector<bool>& by = plan_->backward.passed_by[place];
   for (size_t i = 0; i < by.size(); ++i) {
@@ -64,8 +64,8 @@ bool CompiledNode::is_passed(size_t place, const variable_list& gradients) const
   return false;
 }
 
-/// One node stands for a result and for those that were computed from it, so that gradients of the
-/// latter do not come by the former's hooks.
+/// Throws where a hook would miss a gradient: one node stands for a result and for the results that
+/// were computed from it, so that gradients of the latter do not reach the hooks of the former.
 void CompiledNode::check_hooks(const variable_list& gradients) {
   if (plan_->backward.passed_by.empty()) return;
   bool is_hidden = false;

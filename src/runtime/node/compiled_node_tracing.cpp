@@ -12,7 +12,8 @@ using torch::autograd::variable_list;
 using torch::dynamo::autograd::CompiledNodeArgs;
 using torch::dynamo::autograd::SwapSavedVariables;
 
-/// Puts what stands for saved tensors into the node, and those back at the end.
+/// Puts compiled autograd's stand-ins for the saved tensors into the node, and the saved tensors
+/// back at its end.
 struct CompiledNode::Swapped {
   Swapped(CompiledNode& node, SwapSavedVariables& saved) : node(node), saved(saved) {
     saved.before(node.variables_);

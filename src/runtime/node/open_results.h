@@ -8,19 +8,20 @@
 
 namespace ahead::runtime {
 
-/// Which results of a call can still be differentiated. A backward that does not retain the graph
-/// releases what eager's nodes saved on its way; results that do not share one of these stay open.
+/// Which results of a call can still be differentiated. In eager, a backward that does not retain
+/// the graph releases the saved tensors of the nodes it runs; results without such a node stay
+/// open.
 class OpenResults {
  public:
-  /// Keeps track of these results; none named: of all.
+  /// Keeps track of the results for which this is true; empty: of all results.
   explicit OpenResults(std::vector<bool> results = {}) : results_(std::move(results)) {}
 
   /// A backward comes with gradients of some results. Throws LibTorch's error if one of them is not
   /// open any more.
   void enter(const CallPlan& plan, const torch::autograd::variable_list& gradients);
-  /// Whether nothing would be open if what the last backward went through were released.
+  /// Whether no result would be open after release().
   bool is_last(const CallPlan& plan) const;
-  /// Releases what the last backward went through.
+  /// Closes the results that share released nodes with those of the last backward.
   void release(const CallPlan& plan);
   bool is_any() const { return !is_closed_; }
 

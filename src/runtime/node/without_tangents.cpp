@@ -102,8 +102,9 @@ class TangentRemover {
                                  state(node.args()[1].value()) != State::Dead);
   }
 
-  /// The engine adds up the gradients that reach a tensor after it ran the last node that sends
-  /// one, which the sum seems to belong to: what it is added to comes from another node.
+  /// Whether an addition is the engine's, of gradients that reach one tensor. The engine adds after
+  /// it ran the last autograd node that sends one, whose sequence number the sum has; the other
+  /// gradient comes from another autograd node.
   static bool is_sum_of_gradients(const Node& node) {
     if (!is_addition(node)) return false;
     for (const Argument& argument : {node.args()[0], node.args()[1]}) {
@@ -115,7 +116,8 @@ class TangentRemover {
     return false;
   }
 
-  /// The engine adds up the gradients that reach a tensor; there is nothing to add.
+  /// Puts the live operand of an addition in place of the sum. False if it is no addition, or the
+  /// operand cannot stand for the sum.
   bool skip_addition(Node& node) {
     if (!is_addition(node)) return false;
     const bool first_is_dead = state(node.args()[0].value()) == State::Dead;
@@ -129,7 +131,7 @@ class TangentRemover {
     return true;
   }
 
-  /// What reads the memory of a sum gets the one gradient that is left as the sum lay.
+  /// Lets users that depend on the strides of a sum take a copy of the live gradient with them.
   void keep_layout_of(Node& sum, Value* live) {
     Value* copy = nullptr;
     const auto users = sum.result()->users();
