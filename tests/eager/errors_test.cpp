@@ -41,6 +41,26 @@ TEST(Errors, ExceptionAfterWrites) {
   expect_hits(outcome);
 }
 
+/// Eager refuses to write to a leaf that requires grad, and so does a function that was compiled for
+/// tensors that are none.
+TEST(Errors, WritesToALeaf) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    auto scale = wrap([](const at::Tensor& x) {
+      x.mul_(2);
+      return x * 3;
+    });
+    for (int call = 0; call < 16; ++call) {
+      const at::Tensor source = leaf({3});
+      const bool is_leaf = call % 5 == 4;
+      const at::Tensor x = is_leaf ? source : source.exp();
+      log("error", error_of([&] { scale(x).sum().backward(); }));
+      log("x", x.detach());
+      log("source", source);
+    }
+  });
+  expect_hits(outcome);
+}
+
 TEST(Errors, ExceptionInTheFirstCalls) {
   const Outcome outcome = like_eager([](auto& wrap, Log& log) {
     const at::Tensor count = at::zeros({});

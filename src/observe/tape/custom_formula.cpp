@@ -75,7 +75,8 @@ bool is_plain(const c10::IValue& value) {
 }  // namespace
 
 bool is_custom(const torch::autograd::Node& node) {
-  return std::string_view(typeid(node).name()).find("CppNode") != std::string_view::npos;
+  // torch::autograd::CppNode<...>, as compilers on Linux name it.
+  return std::string_view(typeid(node).name()).starts_with("N5torch8autograd7CppNodeI");
 }
 
 OpenContext::OpenContext(torch::autograd::Node& node) : node_(node) {

@@ -64,7 +64,6 @@ TensorGuard::TensorGuard(const at::Tensor& tensor, bool offset)
     : keys(tensor.key_set().raw_repr()),
       requires_grad(tensor.requires_grad()),
       has_tangent(has_forward_tangent(tensor)),
-      is_leaf(tensor.is_leaf()),
       with_offset(offset),
       meta(TensorMeta::of(tensor)) {}
 
@@ -182,6 +181,17 @@ bool CallGuard::have_same_bases(const CallPlan& plan, const std::vector<at::Tens
   return true;
 }
 
+/// Eager refuses to write to a leaf that requires grad.
+bool CallGuard::writes_to_no_leaf(const CallPlan& plan, const std::vector<at::Tensor>& args) {
+  return std::none_of(
+      plan.epilogue.writes.begin(), plan.epilogue.writes.end(), [&](const Epilogue::Write& write) {
+        const Prologue::Input& input = plan.prologue.inputs[static_cast<size_t>(write.input)];
+        if (!write.seen_by_autograd || input.kind != Prologue::Input::Kind::Argument) return false;
+        const at::Tensor& written = args[static_cast<size_t>(input.index)];
+        return written.requires_grad() && written.is_leaf();
+      });
+}
+
 bool CallGuard::holds(const CallPlan& plan, const std::vector<at::Tensor>& args) const {
   if (args.size() != arguments_.size()) return false;
   for (size_t i = 0; i < args.size(); ++i) {
@@ -201,7 +211,8 @@ bool CallGuard::holds(const CallPlan& plan, const std::vector<at::Tensor>& args)
   }
   return (args.size() < 2 || same_identities(args)) &&
          (plan.prologue.bases.empty() || have_same_bases(plan, args)) &&
-         (plan.epilogue.writes.empty() || is_written_alone(plan, args)) &&
+         (plan.epilogue.writes.empty() ||
+          (is_written_alone(plan, args) && writes_to_no_leaf(plan, args))) &&
          (!plan.differentiates || find_descents(plan, args) == descents_);
 }
 
@@ -224,6 +235,7 @@ std::string CallGuard::reason(const CallPlan& plan, const std::vector<at::Tensor
   if (!have_same_bases(plan, args)) return "arguments share memory in another way";
   if (!is_written_alone(plan, args))
     return "a tensor that is written to shares memory with another one";
+  if (!writes_to_no_leaf(plan, args)) return "a tensor that is written to is a leaf";
   if (plan.differentiates && find_descents(plan, args) != descents_)
     return "the function takes gradients, and other tensors were computed from each other outside";
   return holds(plan, args) ? "" : "a gradient is defined now that was not, or the other way round";

@@ -27,7 +27,6 @@ struct TensorGuard {
   uint64_t keys;
   bool requires_grad;
   bool has_tangent;  ///< of forward mode
-  bool is_leaf;
   bool with_offset;
   TensorMeta meta;
 };
@@ -48,6 +47,7 @@ class CallGuard {
   bool same_identities(const std::vector<at::Tensor>& args) const;
   static bool are_known(const CallPlan& plan, const std::vector<at::Tensor>& args);
   bool is_written_alone(const CallPlan& plan, const std::vector<at::Tensor>& args) const;
+  static bool writes_to_no_leaf(const CallPlan& plan, const std::vector<at::Tensor>& args);
   bool have_same_bases(const CallPlan& plan, const std::vector<at::Tensor>& args) const;
   /// Pairs of inputs, the first of which was computed from the second.
   using Descents = std::vector<std::pair<size_t, size_t>>;

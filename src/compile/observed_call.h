@@ -1,0 +1,78 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compile/core_state.h"
+#include "compile/entry.h"
+#include "observe/tape/tape.h"
+
+namespace ahead::detail {
+
+/// Decides what to do with one call, and does it.
+class ObservedCall {
+ public:
+  ObservedCall(const Options& options, const Compilers& compilers, CompiledCore::State& state)
+      : options_(options), compilers_(compilers), state_(state) {}
+
+  Served serve(const FlatTree& inputs, const HostParts& host);
+  void finish(Observation::State& observation, const CompiledCore::Ending& ending,
+              const CompiledCore::MakePrototype& prototype);
+
+ private:
+  /// Whether a call that a program fits is to be observed all the same.
+  bool is_due(Entry& entry) const;
+  void add_without_state(const Situation& now, std::vector<std::shared_ptr<Entry>>& entries) const;
+  Served run(const std::shared_ptr<Entry>& entry, const Situation& now);
+  std::optional<std::vector<at::Tensor>> run_parts(Entry& entry,
+                                                   const std::vector<at::Tensor>& arguments);
+  std::unique_ptr<Observation> observe(const Situation& now,
+                                       std::vector<std::shared_ptr<Entry>> entries);
+  Served run_eagerly();
+  void settle(const std::string& reason);
+  void refuse(const Candidate& candidate, const std::string& reason);
+  std::shared_ptr<Candidate> candidate_for(const Situation& now);
+  void confirm(const std::shared_ptr<Entry>& entry,
+               const std::shared_ptr<const observe::Tape>& tape, observe::HostSnapshot host);
+  bool is_ready(Candidate& candidate, const std::shared_ptr<const observe::Tape>& tape);
+  void note_refusal(Candidate& candidate, const std::string& reason);
+  void note_waiting();
+  std::string why_never_settled(const Observation::State& observation,
+                                const observe::Tape& tape) const;
+  void note_difference(Candidate& candidate, const observe::TapeDifference& found);
+  void guard_by_grads();
+  /// How programs are made of recordings that read values, or not.
+  Options options_for(bool reads) const;
+  /// A program for a recorded function; `before` is the recording of the call before.
+  compiling::Compilation make(const aot::FlatFunction& function,
+                              const std::vector<at::Tensor>& arguments, const Options& options,
+                              const observe::Tape* before);
+  std::shared_ptr<observe::Tape> end_recording(Observation::State& observation,
+                                               const CompiledCore::Ending& ending) const;
+  /// Takes from a recording what holds for calls of all kinds.
+  void learn(Observation::State& observation, const std::shared_ptr<observe::Tape>& tape,
+             observe::HostSnapshot& host);
+  /// Compares a recording with those of programs and of calls before. True: it is to become a
+  /// program.
+  bool judge(Observation::State& observation, const std::shared_ptr<observe::Tape>& tape,
+             observe::HostSnapshot& host);
+  /// Drops programs that turned out to be wrong. True: there were too many.
+  bool drop_contradicted(Observation::State& observation, const observe::Tape& tape);
+  void add_program(Observation::State& observation,
+                   const std::shared_ptr<const observe::Tape>& tape, observe::HostSnapshot host,
+                   const CompiledCore::MakePrototype& prototype);
+  std::shared_ptr<Entry> compile(Observation::State& observation,
+                                 const std::shared_ptr<const observe::Tape>& tape,
+                                 const CompiledCore::MakePrototype& prototype);
+
+  const Options& options_;
+  const Compilers& compilers_;
+  CompiledCore::State& state_;
+  bool missed_values_ = false;
+  /// Somebody changed what the function can see, since it was observed last.
+  bool is_explained_ = false;
+};
+
+}  // namespace ahead::detail

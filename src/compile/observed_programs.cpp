@@ -1,0 +1,91 @@
+#include <ATen/core/grad_mode.h>
+
+#include "ahead/errors.h"
+#include "compile/dump.h"
+#include "compile/observed_call.h"
+#include "compile/tape_rules.h"
+#include "observe/state/entry_state.h"
+#include "observe/tape/replay.h"
+
+/// Programs that are made of recordings.
+namespace ahead::detail {
+
+using observe::Tape;
+
+Options ObservedCall::options_for(bool reads) const {
+  Options options = options_;
+  // Nothing may be written before all values have been looked at.
+  if (reads) options.keep_input_mutations = false;
+  return options;
+}
+
+compiling::Compilation ObservedCall::make(const aot::FlatFunction& function,
+                                          const std::vector<at::Tensor>& arguments,
+                                          const Options& options, const Tape* before) {
+  compiling::Compilation made =
+      compiling::compile_function(function, arguments, options, compilers_);
+  check_histories(*made.plan, arguments, before);
+  compiling::dump(made, options_);
+  state_.trace_seconds.fetch_add(made.trace_seconds);
+  state_.compile_seconds.fetch_add(made.compile_seconds);
+  return made;
+}
+
+std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
+                                             const std::shared_ptr<const Tape>& tape,
+                                             const CompiledCore::MakePrototype& prototype) {
+  std::vector<at::Tensor> arguments = observation.inputs.leaves;
+  for (const observe::CapturedTensor& captured : tape->captured) {
+    if (captured.is_state) arguments.push_back(captured.state);
+  }
+  std::unique_ptr<compiling::SplitProgram> split;
+  if (observe::has_hooks(*tape)) split = std::make_unique<compiling::SplitProgram>(tape);
+  if (options_.fullgraph && split != nullptr && split->is_divided())
+    throw Unsupported("compile",
+                      "register_hook, retain_grad: the function registers a hook between what it "
+                      "computes, so that it is no one graph. Do so outside, on what it returns.");
+  const bool reads = reads_values(*tape);
+  at::AutoGradMode grad_mode(observation.now.ambient.grad_mode);
+  const observe::AtEntry at_entry(observation.recorder->entry_states());
+  std::vector<Entry::Holders> holders;
+  for (const observe::CapturedTensor& captured : tape->captured)
+    holders.emplace_back(captured.tensor);
+  compiling::Compilation made = make(observe::replay(tape, observe::whole(*tape)), arguments,
+                                     options_for(reads), observation.before.get());
+  auto entry =
+      std::make_shared<Entry>(CallKind(observation.now, state_.modules.read(),
+                                       options_.depends_on ? options_.depends_on.value() : nullptr,
+                                       made.plan, arguments, made.with_offsets));
+  entry->prototype = prototype();
+  if (split != nullptr) split->use(made);
+  entry->compiled = std::move(made);
+  entry->split = std::move(split);
+  entry->reads_values = reads;
+  entry->has_state = !tape->stored.empty() || !tape->held.empty();
+  for (size_t i = 0; i < observation.inputs.leaves.size(); ++i) {
+    const at::Tensor& leaf = observation.inputs.leaves[i];
+    const auto handles = observation.host_before.find(leaf.unsafeGetTensorImpl());
+    if (handles.empty()) continue;
+    entry->pinned.push_back({i, observe::WeakTensor(leaf.getIntrusivePtr())});
+    for (const observe::HeldTensor& held : tape->held) {
+      if (handles.size() == 1 && held.handle == handles[0])
+        entry->pinned.back().handle = handles[0];
+    }
+  }
+  if (entry->has_state) entry->kind_by_arguments.emplace(observation.candidate->kind);
+  for (const observe::CapturedTensor& captured : tape->captured) {
+    if (state_.depends_on_grads && captured.grad_of == nullptr)
+      entry->grads.push_back({captured.tensor, captured.had_grad});
+  }
+  for (const observe::CapturedTensor& captured : tape->captured) {
+    if (tape->differentiates && captured.look.requires_grad)
+      entry->hooks.push_back({captured.tensor, captured.num_hooks});
+  }
+  for (const observe::OtherLeaf& leaf : tape->other_leaves) {
+    if (state_.depends_on_grads) entry->grads.push_back({leaf.tensor, leaf.had_grad});
+  }
+  entry->count_owners(*tape, holders);
+  return entry;
+}
+
+}  // namespace ahead::detail
