@@ -432,7 +432,7 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
   entry->compiled = std::move(made);
   entry->split = std::move(split);
   entry->reads_values = reads;
-  entry->has_state = !tape->stored.empty() || !tape->held.empty();
+  entry->has_state = !tape->stored.empty() || !tape->held.empty() || !tape->takings.empty();
   for (size_t i = 0; i < observation.inputs.leaves.size(); ++i) {
     const at::Tensor& leaf = observation.inputs.leaves[i];
     const auto handles = observation.host_before.find(leaf.unsafeGetTensorImpl());

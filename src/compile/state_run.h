@@ -26,7 +26,7 @@ class StateRun {
   /// What the program is given: the arguments of the call, then what calls before stored.
   const std::vector<at::Tensor>& arguments() const { return arguments_; }
   /// Takes what the program stores, which comes after its results, and puts it where the function
-  /// itself would have.
+  /// itself would have. The numbers that it took from the host have been used.
   void store(std::vector<at::Tensor>& results);
 
  private:
@@ -39,6 +39,7 @@ class StateRun {
   std::vector<at::Tensor> arguments_;
   /// Of each tensor that is stored it is not known where: the one that it takes the place of.
   std::vector<at::Tensor> objects_;
+  std::vector<std::shared_ptr<HostState>> hosts_;
 };
 
 }  // namespace ahead::detail

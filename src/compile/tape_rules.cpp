@@ -62,7 +62,8 @@ std::string why_not_storable(const Tape& tape) {
 }
 
 bool is_self_contained(const Tape& tape) {
-  if (!tape.stored.empty() || !tape.moved.empty() || tape.is_growing) return false;
+  if (!tape.stored.empty() || !tape.moved.empty() || tape.is_growing || !tape.takings.empty())
+    return false;
   return std::all_of(
       tape.captured.begin(), tape.captured.end(), [](const observe::CapturedTensor& captured) {
         return captured.owners != 0 || captured.grad_of != nullptr || captured.contents.defined();

@@ -13,6 +13,7 @@
 
 #include "ahead/checkpoint.h"
 #include "ahead/graph.h"
+#include "ahead/host_state.h"
 #include "base/libtorch.h"
 #include "observe/recorder/observed_op.h"
 #include "observe/tape/ambient.h"
@@ -94,6 +95,25 @@ struct Step {
   }
 };
 
+/// A tensor that stands for a number of the host's.
+struct HostInput {
+  uint32_t taking;  ///< among Tape::takings
+  uint32_t index;   ///< among the inputs of that
+  bool operator==(const HostInput& other) const = default;
+};
+
+/// Numbers of the host's that the user's code took.
+struct HostTaking {
+  std::weak_ptr<HostState> state;
+  uint32_t ahead = 0;    ///< how often the call had taken from it before
+  bool is_held = false;  ///< its guard held then
+
+  /// Whether it is the same state.
+  bool is_of(const std::weak_ptr<HostState>& other) const {
+    return !state.owner_before(other) && !other.owner_before(state);
+  }
+};
+
 /// A tensor from outside that the user's code used without being given it.
 struct CapturedTensor {
   VariableId id;
@@ -110,7 +130,9 @@ struct CapturedTensor {
   /// The handle by which the callable had it, if calls assign to that: it is state wherever it is
   /// from.
   std::optional<Handle> handle = {};
-  /// Another call is given what is stored there by then.
+  /// The number that it stands for, if it does: each call has another tensor.
+  std::optional<HostInput> host = {};
+  /// Another call is given what is stored there by then, or what the host has.
   bool is_state = false;
   /// If it may be state: as it was when it was met. Only there until the call has been traced.
   at::Tensor state = {};
@@ -166,6 +188,7 @@ struct Tape {
   std::vector<Step> steps = {};
   std::vector<MadeHistory> histories = {};
   std::vector<CapturedTensor> captured = {};
+  std::vector<HostTaking> takings = {};
   std::vector<OtherLeaf> other_leaves = {};
   std::vector<StoredTensor> stored = {};
   std::vector<HeldTensor> held = {};
@@ -203,7 +226,8 @@ struct TapeDifference {
   size_t step = 0;
   std::string text = {};
   /// Something tells the calls apart: a truth value or an integer that was read is another one, or
-  /// tensors from outside look different, or have gradients that they had not.
+  /// tensors from outside look different, or have gradients that they had not, or numbers were
+  /// taken from a state of the host's that is another one now.
   bool is_outcome = false;
   /// Gradients were there that were not, or the other way round.
   bool has_other_grads = false;
