@@ -194,6 +194,10 @@ void Stepper::run(const Rule& rule) {
 }
 
 void Stepper::run_recorded(const Rule& rule) {
+  for (const torch::optim::OptimizerParamGroup& group : optimizer_->param_groups()) {
+    for (const at::Tensor& parameter : group.params())
+      observe::Recorder::current()->ask_for_grad(parameter);
+  }
   const std::vector<at::Tensor> numbers = take_next(state_of_step(rule));
   size_t next = 0;
   for (size_t i = 0; i < num_buckets_; ++i) {

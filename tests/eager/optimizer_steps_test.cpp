@@ -498,6 +498,26 @@ TEST(OptimizerSteps, StepsOutsideInBetween) {
   expect_hits(outcome);
 }
 
+/// The step alone, with gradients from outside: a parameter gets its first one after a while.
+TEST(OptimizerSteps, OnlyTheStepInside) {
+  for (const int first : {1, 11}) {
+    const Outcome outcome = like_eager([&](auto& wrap, Log& log) {
+      const at::Tensor weight = leaf({3}), bias = leaf({3});
+      optim::AdamW adam({weight, bias}, 0.05);
+      auto step = wrap([&] { adam.step(); });
+      for (int call = 0; call < 40; ++call) {
+        adam.zero_grad();
+        (weight * weight).sum().backward();
+        if (call >= first && call % 10 != 9) (bias * at::randn({3})).sum().backward();
+        step();
+        log("weight", weight);
+        log("bias", bias);
+      }
+    });
+    expect_some_hits(outcome);
+  }
+}
+
 TEST(OptimizerSteps, GradientsZeroedInPlace) {
   const Outcome outcome = like_eager([](auto& wrap, Log& log) {
     auto net = make_net();

@@ -45,6 +45,8 @@ class Recorder {
   void enter_checkpoint(const CheckpointPolicy& policy);
   void leave_checkpoint(const std::vector<at::Tensor>& results);
 
+  /// The code asks whether a tensor has a gradient.
+  void ask_for_grad(const at::Tensor& leaf);
   /// The code takes the numbers that a state of the host's has next.
   std::vector<at::Tensor> take_next(const std::shared_ptr<HostState>& state);
 

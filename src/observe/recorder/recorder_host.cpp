@@ -60,6 +60,12 @@ std::vector<at::Tensor> Recorder::take_next(const std::shared_ptr<HostState>& st
   return numbers;
 }
 
+/// What is known from one call is looked at when the next one begins.
+void Recorder::ask_for_grad(const at::Tensor& leaf) {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  meet(leaf);
+}
+
 void Recorder::add_number_of_host(const HostInput& input, const at::Tensor& number) {
   if (ids_.count(number.unsafeGetTensorImpl()) != 0 || number.requires_grad() ||
       !number.is_leaf() || !has_place(number))

@@ -115,7 +115,7 @@ Departures list_mutation_departures() {
     all.push_back(
         {name, "list_mutations", "functionalised with lists that may be empty",
          "LibTorch's functionalisation refuses empty lists, such as those of Adam without "
-         "amsgrad, and scalars in a traced tensor"});
+         "amsgrad, and scalars in a tensor that is traced"});
   }
   return all;
 }
