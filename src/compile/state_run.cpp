@@ -49,9 +49,10 @@ std::optional<StateRun> StateRun::begin(const Entry& entry, const Situation& now
     run.objects_.push_back(state.handles.empty() ? observe::lock(state.object) : at::Tensor());
     if (state.handles.empty() && !run.objects_.back().defined()) return std::nullopt;
   }
-  auto hosts = states_of_host(*run.seen_->tape);
-  if (!hosts) return std::nullopt;
-  run.hosts_ = std::move(*hosts);
+  for (const observe::HostTaking& taking : run.seen_->tape->takings) {
+    run.hosts_.push_back(taking.state.lock());
+    if (run.hosts_.back() == nullptr) return std::nullopt;
+  }
   return run;
 }
 
