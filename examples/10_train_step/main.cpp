@@ -4,6 +4,11 @@
 
 #include <ATen/autocast_mode.h>
 #include <ahead/ahead.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
 
 #include "models/checks.h"
 

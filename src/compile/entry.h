@@ -96,6 +96,9 @@ struct Entry {
     bool is_defined;
   };
   std::vector<Grad> grads;
+  /// Leaves whose gradient is let go before the program runs, as the function does: what it makes
+  /// can have that memory.
+  std::vector<observe::WeakTensor> leaves_without_grads;
   /// Tensors that must have so many hooks: the function calls them itself.
   struct Hooks {
     observe::WeakTensor tensor;

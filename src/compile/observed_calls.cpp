@@ -204,6 +204,10 @@ Served ObservedCall::run(const std::shared_ptr<Entry>& entry, const Situation& n
       if (!results) return {};
       served.results = std::move(*results);
     } else {
+      for (const observe::WeakTensor& leaf : entry->leaves_without_grads) {
+        if (const at::Tensor tensor = observe::lock(leaf); tensor.defined())
+          tensor.mutable_grad().reset();
+      }
       served.results = runtime::call(entry->kind.plan, given);
     }
   } catch (const observe::ValueMismatch&) {
@@ -455,6 +459,8 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
   for (const observe::OtherLeaf& leaf : tape->other_leaves) {
     if (state_.depends_on_grads) entry->grads.push_back({leaf.tensor, leaf.had_grad});
   }
+  // What reads values may end the call before anything has happened.
+  if (!reads && entry->split == nullptr) entry->leaves_without_grads = leaves_without_grads(*tape);
   entry->count_owners(*tape, holders);
   return entry;
 }

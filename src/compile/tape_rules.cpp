@@ -1,6 +1,7 @@
 #include "compile/tape_rules.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "ahead/errors.h"
 #include "observe/state/entry_state.h"
@@ -45,6 +46,26 @@ bool touches_grads(const Tape& tape) {
          std::any_of(
              tape.captured.begin(), tape.captured.end(),
              [](const observe::CapturedTensor& captured) { return captured.grad_of != nullptr; });
+}
+
+std::vector<observe::WeakTensor> leaves_without_grads(const Tape& tape) {
+  std::unordered_set<observe::VariableId> used, without;
+  for (const observe::Step& step : tape.steps) {
+    const bool takes_away =
+        step.kind == observe::Step::Kind::SetGrad && step.ins[1] == observe::no_variable;
+    if (takes_away && used.count(step.ins[0]) == 0) without.insert(step.ins[0]);
+    used.insert(step.ins.begin(), step.ins.end());
+  }
+  std::unordered_set<const c10::TensorImpl*> with_used_grad;
+  for (const observe::CapturedTensor& captured : tape.captured)
+    with_used_grad.insert(captured.grad_of);
+  std::vector<observe::WeakTensor> leaves;
+  for (const observe::CapturedTensor& captured : tape.captured) {
+    if (without.count(captured.id) != 0 &&
+        with_used_grad.count(captured.tensor._unsafe_get_target()) == 0)
+      leaves.push_back(captured.tensor);
+  }
+  return leaves;
 }
 
 std::string why_not_storable(const Tape& tape) {
