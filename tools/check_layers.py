@@ -29,6 +29,7 @@ LAYERS = {
     "observe": 5,
     "plan": 5,
     "checkpoint": 6,
+    "optim": 6,
     "derivative": 7,
     "engine": 8,
     "compile": 9,

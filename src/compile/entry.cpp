@@ -50,8 +50,23 @@ std::string CallKind::reason(const Situation& now, const compiling::ModuleWatch&
   return guard.reason(*plan, arguments);
 }
 
+std::optional<std::vector<std::shared_ptr<HostState>>> states_of_host(const observe::Tape& tape) {
+  std::vector<std::shared_ptr<HostState>> states;
+  for (const observe::HostTaking& taking : tape.takings) {
+    std::shared_ptr<HostState> state = taking.state.lock();
+    if (state == nullptr || (taking.ahead == 0 && !state->guard())) return std::nullopt;
+    states.push_back(std::move(state));
+  }
+  return states;
+}
+
 std::optional<std::vector<at::Tensor>> Entry::arguments(const Situation& now) const {
   const std::shared_ptr<const Seen> last = seen.load();
+  const auto hosts = states_of_host(*last->tape);
+  if (!hosts) return std::nullopt;
+  std::vector<std::vector<at::Tensor>> numbers;
+  for (size_t i = 0; i < hosts->size(); ++i)
+    numbers.push_back((*hosts)[i]->inputs(last->tape->takings[i].ahead));
   std::vector<at::Tensor> all = now.inputs.leaves;
   if (!last->tape->held.empty()) {
     if (now.host == nullptr || !last->host.holds(*now.host) ||
@@ -59,6 +74,12 @@ std::optional<std::vector<at::Tensor>> Entry::arguments(const Situation& now) co
       return std::nullopt;
   }
   for (const StateArgument& state : last->arguments) {
+    if (state.host) {
+      std::vector<at::Tensor>& taken = numbers[state.host->taking];
+      if (state.host->index >= taken.size()) return std::nullopt;
+      all.push_back(std::move(taken[state.host->index]));
+      continue;
+    }
     all.push_back(state.handle ? observe::handle_at(*now.host, *state.handle)
                                : observe::lock(state.object));
     if (!all.back().defined()) return std::nullopt;
@@ -94,6 +115,9 @@ std::string Entry::reason(const Situation& now, const compiling::ModuleWatch& wa
                           const Dependence& depends_on) const {
   if (!has_state) return kind.reason(now, watch, depends_on, now.inputs.leaves);
   if (const auto all = arguments(now)) return kind.reason(now, watch, depends_on, *all);
+  if (!states_of_host(*seen.load()->tape))
+    return "an optimizer, or another state of the host's, is gone or has other parameters, tensors "
+           "or options";
   return kind_by_arguments->reason(now, watch, depends_on, now.inputs.leaves);
 }
 

@@ -58,8 +58,13 @@ struct StateTensor {
 /// A tensor that the function uses and finds where a call stored it.
 struct StateArgument {
   std::optional<observe::Handle> handle = {};
-  observe::WeakTensor object;  ///< if it is not known where
+  observe::WeakTensor object;                   ///< if it is not known where
+  std::optional<observe::HostInput> host = {};  ///< a number of the host's instead
 };
+
+/// The states of the host that a program takes numbers from, as its recording lists them; none if
+/// one is gone, or does not have what the program is for.
+std::optional<std::vector<std::shared_ptr<HostState>>> states_of_host(const observe::Tape& tape);
 
 /// One program of a compiled callable and the calls it is right for; or the knowledge that such
 /// calls have to run eagerly.
@@ -91,6 +96,9 @@ struct Entry {
     bool is_defined;
   };
   std::vector<Grad> grads;
+  /// Leaves whose gradient is let go before the program runs, as the function does: what it makes
+  /// can have that memory.
+  std::vector<observe::WeakTensor> leaves_without_grads;
   /// Tensors that must have so many hooks: a backward inside the function calls them.
   struct Hooks {
     observe::WeakTensor tensor;

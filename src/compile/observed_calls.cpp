@@ -130,6 +130,10 @@ Served ObservedCall::run(const std::shared_ptr<Entry>& entry, const Situation& n
       if (!results) return {};
       served.results = std::move(*results);
     } else {
+      for (const observe::WeakTensor& leaf : entry->leaves_without_grads) {
+        if (const at::Tensor tensor = observe::lock(leaf); tensor.defined())
+          tensor.mutable_grad().reset();
+      }
       served.results = runtime::call(entry->kind.plan, given);
     }
   } catch (const observe::ValueMismatch&) {

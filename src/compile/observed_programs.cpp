@@ -61,7 +61,7 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
   entry->compiled = std::move(made);
   entry->split = std::move(split);
   entry->reads_values = reads;
-  entry->has_state = !tape->stored.empty() || !tape->held.empty();
+  entry->has_state = !tape->stored.empty() || !tape->held.empty() || !tape->takings.empty();
   for (size_t i = 0; i < observation.inputs.leaves.size(); ++i) {
     const at::Tensor& leaf = observation.inputs.leaves[i];
     const auto handles = observation.host_before.find(leaf.unsafeGetTensorImpl());
@@ -84,6 +84,8 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
   for (const observe::OtherLeaf& leaf : tape->other_leaves) {
     if (state_.depends_on_grads) entry->grads.push_back({leaf.tensor, leaf.had_grad});
   }
+  // What reads values may end the call before anything has happened.
+  if (!reads && entry->split == nullptr) entry->leaves_without_grads = leaves_without_grads(*tape);
   entry->count_owners(*tape, holders);
   return entry;
 }

@@ -27,7 +27,7 @@ std::vector<StateArgument> state_arguments_of(const observe::Tape& tape) {
   for (const observe::CapturedTensor& captured : tape.captured) {
     if (!captured.is_state) continue;
     StateArgument& argument =
-        arguments.emplace_back(StateArgument{captured.handle, captured.tensor});
+        arguments.emplace_back(StateArgument{captured.handle, captured.tensor, captured.host});
     for (const observe::StoredTensor& stored : tape.stored) {
       if (!captured.handle && captured.stored_before == stored.id) argument.object = stored.tensor;
     }
@@ -42,11 +42,16 @@ std::optional<StateRun> StateRun::begin(const Entry& entry, const Situation& now
   // An object that is to become another tensor must not be saved by the program's CompiledNode.
   for (size_t i = 0; i < run.seen_->arguments.size(); ++i) {
     at::Tensor& argument = run.arguments_[now.inputs.leaves.size() + i];
-    if (!run.seen_->arguments[i].handle) argument = observe::alias_of(argument);
+    const StateArgument& state = run.seen_->arguments[i];
+    if (!state.handle && !state.host) argument = observe::alias_of(argument);
   }
   for (const StateTensor& state : run.seen_->states) {
     run.objects_.push_back(state.handles.empty() ? observe::lock(state.object) : at::Tensor());
     if (state.handles.empty() && !run.objects_.back().defined()) return std::nullopt;
+  }
+  for (const observe::HostTaking& taking : run.seen_->tape->takings) {
+    run.hosts_.push_back(taking.state.lock());
+    if (run.hosts_.back() == nullptr) return std::nullopt;
   }
   return run;
 }
@@ -71,6 +76,7 @@ void StateRun::store(std::vector<at::Tensor>& results) {
   for (size_t i = 0; i < moved.size(); ++i)
     observe::handle_at(host_, seen_->tape->moved[i].to) = std::move(moved[i]);
   results.resize(num_results);
+  for (const std::shared_ptr<HostState>& host : hosts_) host->commit();
 }
 
 }  // namespace ahead::detail

@@ -26,7 +26,7 @@ class StateRun {
   /// The program's inputs: the arguments of the call, then the state that calls before stored.
   const std::vector<at::Tensor>& arguments() const { return arguments_; }
   /// Takes the tensors to be stored off the end of the program's results, and puts each where the
-  /// function itself would have.
+  /// function itself would have. The numbers that it took from the host have been used.
   void store(std::vector<at::Tensor>& results);
 
  private:
@@ -40,6 +40,7 @@ class StateRun {
   /// For each tensor that is stored in a place that is not known, the object that becomes it;
   /// undefined for those with handles.
   std::vector<at::Tensor> objects_;
+  std::vector<std::shared_ptr<HostState>> hosts_;
 };
 
 }  // namespace ahead::detail

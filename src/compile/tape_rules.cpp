@@ -1,6 +1,7 @@
 #include "compile/tape_rules.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "ahead/errors.h"
 #include "observe/state/entry_state.h"
@@ -47,6 +48,26 @@ bool touches_grads(const Tape& tape) {
              [](const observe::CapturedTensor& captured) { return captured.grad_of != nullptr; });
 }
 
+std::vector<observe::WeakTensor> leaves_without_grads(const Tape& tape) {
+  std::unordered_set<observe::VariableId> used, without;
+  for (const observe::Step& step : tape.steps) {
+    const bool takes_away =
+        step.kind == observe::Step::Kind::SetGrad && step.ins[1] == observe::no_variable;
+    if (takes_away && used.count(step.ins[0]) == 0) without.insert(step.ins[0]);
+    used.insert(step.ins.begin(), step.ins.end());
+  }
+  std::unordered_set<const c10::TensorImpl*> with_used_grad;
+  for (const observe::CapturedTensor& captured : tape.captured)
+    with_used_grad.insert(captured.grad_of);
+  std::vector<observe::WeakTensor> leaves;
+  for (const observe::CapturedTensor& captured : tape.captured) {
+    if (without.count(captured.id) != 0 &&
+        with_used_grad.count(captured.tensor._unsafe_get_target()) == 0)
+      leaves.push_back(captured.tensor);
+  }
+  return leaves;
+}
+
 std::string why_not_storable(const Tape& tape) {
   if (tape.is_growing)
     return "the function adds tensors to something outside itself in every call (a log, a cache "
@@ -62,7 +83,8 @@ std::string why_not_storable(const Tape& tape) {
 }
 
 bool is_self_contained(const Tape& tape) {
-  if (!tape.stored.empty() || !tape.moved.empty() || tape.is_growing) return false;
+  if (!tape.stored.empty() || !tape.moved.empty() || tape.is_growing || !tape.takings.empty())
+    return false;
   return std::all_of(
       tape.captured.begin(), tape.captured.end(), [](const observe::CapturedTensor& captured) {
         return captured.owners != 0 || captured.grad_of != nullptr || captured.contents.defined();

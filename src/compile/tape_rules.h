@@ -13,6 +13,8 @@ namespace ahead::detail {
 bool reads_values(const observe::Tape& tape);
 /// Whether the code gave leaves gradients, took them away, or used them.
 bool touches_grads(const observe::Tape& tape);
+/// Leaves whose gradient the code takes away, without having used it, before it uses the leaf.
+std::vector<observe::WeakTensor> leaves_without_grads(const observe::Tape& tape);
 /// Why no program could compute the tensors that a call stored, or put them where the user has
 /// them; empty: one can.
 std::string why_not_storable(const observe::Tape& tape);

@@ -1,8 +1,11 @@
 #include <ATen/core/function_schema.h>
 
 #include <algorithm>
+#include <optional>
+#include <unordered_map>
 
 #include "ahead/passes.h"
+#include "ir/signature.h"
 #include "ops/facts/aliasing.h"
 #include "ops/facts/facts.h"
 #include "ops/facts/node_facts.h"
@@ -10,6 +13,20 @@
 
 namespace ahead::passes {
 namespace {
+
+bool any_result_used(const Node& node) {
+  return std::any_of(node.results().begin(), node.results().end(),
+                     [](const Value* result) { return result != nullptr && result->is_used(); });
+}
+
+/// Lets a node that writes in place be known as the one that it takes the place of.
+void take_over(Node& written, const Node& node) {
+  written.phase = node.phase;
+  written.sequence = node.sequence;
+  written.provenance = node.provenance;
+  written.set_tags(node.tags());
+  written.set(Tag::Effect);
+}
 
 /// Replaces each aten.copy_ to an input, with the chain of operators that computed the copied value
 /// from the input, by operators that write to the input in place.
@@ -49,11 +66,6 @@ class Reinplacer {
     graph_.erase(&copy);
     for (auto node = chain.rbegin(); node != chain.rend(); ++node) graph_.erase(*node);
     return true;
-  }
-
-  static bool any_result_used(const Node& node) {
-    return std::any_of(node.results().begin(), node.results().end(),
-                       [](const Value* result) { return result != nullptr && result->is_used(); });
   }
 
   /// The nodes that lead from an input, through their first argument, to the value copied to it;
@@ -116,11 +128,7 @@ class Reinplacer {
     std::vector<Argument> arguments = node.args();
     arguments[0] = target;
     Node* written = graph_.add_node(*ops::facts(node.op()).in_place, std::move(arguments), &node);
-    written->phase = node.phase;
-    written->sequence = node.sequence;
-    written->provenance = node.provenance;
-    written->set_tags(node.tags());
-    written->set(Tag::Effect);
+    take_over(*written, node);
     graph_.add_return(written, std::nullopt);
     return graph_.add_return(written, target->meta);
   }
@@ -128,10 +136,157 @@ class Reinplacer {
   Graph& graph_;
 };
 
+/// Turns one operator that returns new contents for lists of tensors (a step of an optimizer) into
+/// the one that writes to them, where nobody can tell: what it writes to is not read again, and is
+/// either made in the graph or an input that is overwritten in the end.
+class ListReinplacer {
+ public:
+  ListReinplacer(Graph& graph, Node& node) : graph_(graph), node_(node) {}
+
+  bool run() {
+    if (!can_work_in_place()) return false;
+    aliasing_.emplace(graph_);
+    look_around();
+    size_t next = 0;
+    for (size_t argument : written_) {
+      if (!node_.args()[argument].is_list()) return false;
+      for (const Argument& element : node_.args()[argument].list()) {
+        if (!element.is_value() || next == node_.results().size() ||
+            !may_write(element.value(), node_.result(next++), argument))
+          return false;
+      }
+    }
+    if (next != node_.results().size()) return false;
+    write_in_place();
+    return true;
+  }
+
+ private:
+  static bool is_copy(const Node& node) {
+    static const Operator* const copy = Operator::find("aten.copy_");
+    return &node.op() == copy && node.args()[0].is_value() && node.args()[1].is_value();
+  }
+
+  bool can_work_in_place() {
+    if (!node_.op().in_dispatcher()) return false;
+    const ops::OpFacts& facts = ops::facts(node_.op());
+    if (facts.in_place == nullptr || !facts.pure() || ops::is_ordered(node_) ||
+        !works_element_by_element(node_))
+      return false;
+    const c10::FunctionSchema& schema = facts.in_place->schema();
+    written_ = written_arguments(*facts.in_place);
+    return schema.returns().empty() && schema.arguments().size() == node_.args().size() &&
+           node_.return_lengths().size() == written_.size();
+  }
+
+  static bool works_element_by_element(const Node& node) {
+    return ops::facts(node.op()).op_class == ops::OpClass::Pointwise ||
+           node.op().name().starts_with("aten._foreach_");
+  }
+
+  /// What memory is used by the node, after it, and by the caller.
+  void look_around() {
+    for (const Graph::Input& input : graph_.inputs())
+      memory_[aliasing_->group(input.value)].inputs.push_back(input.value);
+    for (const Graph::Output& output : graph_.outputs()) {
+      if (output.value != nullptr) memory_[aliasing_->group(output.value)].is_returned = true;
+    }
+    node_.for_each_operand(
+        [&](const Value* operand) { ++memory_[aliasing_->group(operand)].uses_of_node; });
+    size_t position = 0;
+    for (Node* node = node_.next(); node != nullptr; node = node->next()) {
+      position_[node] = position++;
+      const bool is_end = is_copy(*node) && !any_result_used(*node);
+      for (size_t i = 0; i < node->args().size(); ++i) {
+        node->args()[i].for_each_value([&](const Value* operand) {
+          Memory& memory = memory_[aliasing_->group(operand)];
+          if (i == 0 && is_end && memory.copy == nullptr) {
+            memory.copy = node;
+          } else {
+            memory.is_read_later = true;
+          }
+        });
+      }
+    }
+  }
+
+  /// Optimizers write to gradients only to divide them by a scale.
+  bool is_unwritten(size_t argument) const {
+    const auto& arguments = node_.op().schema().arguments();
+    if (arguments[argument].name() != "grads") return false;
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      if (arguments[i].name() == "grad_scale")
+        return node_.args()[i].is_constant() && node_.args()[i].constant().isNone();
+    }
+    return false;
+  }
+
+  bool may_write(const Value* target, const Value* made, size_t argument) {
+    if (made == nullptr) return false;
+    if (is_unwritten(argument)) return !made->is_used();
+    const Memory& memory = memory_[aliasing_->group(target)];
+    if (memory.uses_of_node != 1 || memory.is_read_later || memory.is_returned ||
+        !same_layout(target->meta, made->meta))
+      return false;
+    if (memory.inputs.empty()) return memory.copy == nullptr && target->producer() != nullptr;
+    if (memory.copy != nullptr && memory.copy->args()[1].value() == made)
+      obsolete_.push_back(memory.copy);
+    return memory.inputs.size() == 1 && memory.copy != nullptr &&
+           memory.copy->args()[0].value() == memory.inputs[0] &&
+           same_layout(target->meta, memory.inputs[0]->meta) && made->output_uses() == 0 &&
+           is_used_before(*made, *memory.copy);
+  }
+
+  bool is_used_before(const Value& made, const Node& copy) const {
+    return std::all_of(made.users().begin(), made.users().end(),
+                       [&](const Node* user) { return position_.at(user) <= position_.at(&copy); });
+  }
+
+  void write_in_place() {
+    Node* written = graph_.add_node(*ops::facts(node_.op()).in_place, node_.args(), &node_);
+    take_over(*written, node_);
+    size_t next = 0;
+    for (const int32_t length : node_.return_lengths()) {
+      std::vector<std::optional<TensorMeta>> metas;
+      for (int32_t i = 0; i < length; ++i) metas.emplace_back(node_.result(next++)->meta);
+      graph_.add_return_list(written, std::move(metas));
+    }
+    for (size_t i = 0; i < node_.results().size(); ++i)
+      graph_.replace_uses(node_.result(i), written->result(i));
+    for (Node* copy : obsolete_) graph_.erase(copy);
+    graph_.erase(&node_);
+  }
+
+  /// Values that may share memory.
+  struct Memory {
+    std::vector<const Value*> inputs = {};
+    size_t uses_of_node = 0;
+    bool is_read_later = false, is_returned = false;
+    Node* copy = nullptr;  ///< that overwrites it in the end
+  };
+
+  Graph& graph_;
+  Node& node_;
+  std::optional<ops::Aliasing> aliasing_;
+  c10::SmallVector<size_t, 2> written_;
+  std::unordered_map<uint32_t, Memory> memory_;
+  std::unordered_map<const Node*, size_t> position_;
+  std::vector<Node*> obsolete_;
+};
+
+size_t reinplace_lists(Graph& graph) {
+  std::vector<Node*> nodes;
+  for (Node& node : graph.nodes()) {
+    if (!node.return_lengths().empty() && node.return_lengths()[0] >= 0) nodes.push_back(&node);
+  }
+  return static_cast<size_t>(std::count_if(
+      nodes.begin(), nodes.end(), [&](Node* node) { return ListReinplacer(graph, *node).run(); }));
+}
+
 }  // namespace
 
 size_t reinplace_mutations(Graph& graph) {
-  return Reinplacer(graph).run();
+  return Reinplacer(graph).run() + reinplace_lists(graph);
 }
 
 }  // namespace ahead::passes

@@ -79,6 +79,9 @@ Recorder::Recorder(const std::vector<at::Tensor>& inputs, std::shared_ptr<const 
         used_before_[tensor.storage().unsafeGetStorageImpl()].push_back(captured.tensor);
       if (tensor.defined()) note_first_grad(tensor);
     }
+    for (const HostTaking& taking : before_->takings) {
+      if (const std::shared_ptr<HostState> state = taking.state.lock()) expect_numbers(state);
+    }
   }
   for (const WeakTensor& known : leaves_) {
     const at::Tensor leaf = lock(known);

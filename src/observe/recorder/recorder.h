@@ -49,6 +49,11 @@ class Recorder {
   void enter_checkpoint(const CheckpointPolicy& policy);
   void leave_checkpoint(const std::vector<at::Tensor>& results);
 
+  /// The code asks whether a tensor has a gradient.
+  void ask_for_grad(const at::Tensor& leaf);
+  /// The code takes the numbers that a state of the host's has next.
+  std::vector<at::Tensor> take_next(const std::shared_ptr<HostState>& state);
+
   /// Records that a hook was just registered or removed, which happens without an operator.
   void add_hook(const at::Tensor& tensor, const std::shared_ptr<const HookClosure::Function>& hook,
                 unsigned position);
@@ -131,6 +136,9 @@ class Recorder {
   void count_captured_by_hooks(OwnerCount& count) const;
   bool leaves_history() const;
   void check_retained();
+  void check_numbers(const std::shared_ptr<HostState>& state);
+  void expect_numbers(const std::shared_ptr<HostState>& state);
+  void add_number_of_host(const HostInput& input, const at::Tensor& number);
 
   const std::shared_ptr<const Tape> before_;
   HandleWatch handles_;
@@ -180,6 +188,12 @@ class Recorder {
   std::vector<size_t> owners_of_inputs_;            ///< as the call began
   std::unordered_set<VariableId> stored_at_entry_;  ///< stored by the call before and still there
   ska::flat_hash_set<const c10::TensorImpl*> noted_;
+  /// Numbers that nobody but the state itself may change while the call runs.
+  struct ExpectedNumbers {
+    std::weak_ptr<HostState> state;
+    std::vector<at::Tensor> numbers;
+  };
+  std::vector<ExpectedNumbers> expected_numbers_;
   std::optional<tracing::GeneratorPosition> generator_;
   const uint64_t first_sequence_;
   /// The autograd node in whose backward the call is made; null: in none.

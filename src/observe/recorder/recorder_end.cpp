@@ -23,6 +23,9 @@ std::shared_ptr<Tape> Recorder::finish(const std::vector<at::Tensor>& results,
     if (tensor.defined()) note_changes(static_cast<VariableId>(i), tensor);
   }
   check_generator(generator_position());
+  for (const HostTaking& taking : tape_->takings) {
+    if (const std::shared_ptr<HostState> state = taking.state.lock()) check_numbers(state);
+  }
   tape_->last_ambient = note_ambient();
   check_modes();
   find_stored(results, handles_of_result);
@@ -63,8 +66,9 @@ void Recorder::find_other_leaves() {
 /// stored anew where the call before had stored them. All others stay the tensors they are.
 void Recorder::find_states() {
   for (CapturedTensor& captured : tape_->captured) {
-    captured.is_state = captured.state.defined() && captured.handle.has_value();
-    if (captured.handle) {
+    captured.is_state =
+        captured.state.defined() && (captured.handle.has_value() || captured.host.has_value());
+    if (captured.handle || captured.host) {
       captured.stored_before = no_variable;
       continue;
     }

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/equal.h>
 
+#include <algorithm>
 #include <cstring>
 #include <unordered_map>
 
@@ -150,9 +151,19 @@ class Comparison {
     return true;
   }
 
+  /// Whether what the first call took numbers from is still there, and as it was.
+  bool have_states_of_host() const {
+    const auto is_held = [](const HostTaking& each) { return each.is_held; };
+    return std::all_of(now_.takings.begin(), now_.takings.end(), is_held) &&
+           std::all_of(before_.takings.begin(), before_.takings.end(), [&](const auto& each) {
+             const std::shared_ptr<HostState> state = each.state.lock();
+             return state != nullptr && is_held(each) && state->guard();
+           });
+  }
+
   /// Whether tensors from outside looked the same, and had gradients, when the calls began.
   bool have_same_looks() const {
-    if (!have_same_held()) return false;
+    if (!have_same_held() || !have_states_of_host()) return false;
     bool is_same = true;
     for_each_common(before_, now_, [&](const CapturedTensor& a, const CapturedTensor& b) {
       is_same &= a.had_grad == b.had_grad && a.look == b.look;
@@ -190,6 +201,7 @@ class Comparison {
     if (before_.results != now_.results) return "it returns other tensors";
     if (before_.captured.size() != now_.captured.size())
       return "it uses other tensors from outside";
+    if (!have_same_takings()) return "it takes numbers from another state of the host's";
     for (size_t i = 0; i < now_.captured.size(); ++i) {
       const std::string text = compare(before_.captured[i], now_.captured[i]);
       if (!text.empty()) return text;
@@ -205,13 +217,20 @@ class Comparison {
     return before_.moved == now_.moved ? "" : "it assigns other tensors to its own";
   }
 
+  bool have_same_takings() const {
+    return std::equal(before_.takings.begin(), before_.takings.end(), now_.takings.begin(),
+                      now_.takings.end(), [](const HostTaking& a, const HostTaking& b) {
+                        return a.is_of(b.state) && a.ahead == b.ahead;
+                      });
+  }
+
   static std::string compare(const CapturedTensor& a, const CapturedTensor& b) {
     if (a.id != b.id) return "it uses other tensors from outside";
     if (!(a.look == b.look))
       return "it uses a tensor from outside that is " + b.look.str() + " instead of " +
              a.look.str();
-    if (a.handle != b.handle) return "it uses other tensors from outside";
-    if (a.handle) return "";
+    if (a.handle != b.handle || a.host != b.host) return "it uses other tensors from outside";
+    if (a.handle || a.host) return "";
     if (a.stored_before != no_variable && a.stored_before == b.stored_before) return "";
     if (a.tensor._unsafe_get_target() == b.tensor._unsafe_get_target()) return "";
     if (a.grad_of != nullptr && a.grad_of == b.grad_of) return "";

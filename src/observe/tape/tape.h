@@ -13,6 +13,7 @@
 
 #include "ahead/checkpoint.h"
 #include "ahead/graph.h"
+#include "ahead/host_state.h"
 #include "base/ambient.h"
 #include "base/libtorch.h"
 #include "observe/recorder/observed_op.h"
@@ -96,6 +97,25 @@ struct Step {
   }
 };
 
+/// A tensor that stands for a number of the host's.
+struct HostInput {
+  uint32_t taking;  ///< among Tape::takings
+  uint32_t index;   ///< among the inputs of that
+  bool operator==(const HostInput& other) const = default;
+};
+
+/// Numbers of the host's that the user's code took.
+struct HostTaking {
+  std::weak_ptr<HostState> state;
+  uint32_t ahead = 0;    ///< how often the call had taken from it before
+  bool is_held = false;  ///< its guard held then
+
+  /// Whether it is the same state.
+  bool is_of(const std::weak_ptr<HostState>& other) const {
+    return !state.owner_before(other) && !other.owner_before(state);
+  }
+};
+
 /// A tensor from outside that the user's code used without being given it.
 struct CapturedTensor {
   VariableId id;
@@ -112,7 +132,10 @@ struct CapturedTensor {
   /// The handle by which the callable had it, if calls assign to that: it is state wherever it is
   /// from.
   std::optional<Handle> handle = {};
-  /// Another call is given the tensor that is stored there by then.
+  /// The number that it stands for, if it does: each call has another tensor.
+  std::optional<HostInput> host = {};
+  /// Another call is given the tensor that is stored there by then, or the number that the host
+  /// has.
   bool is_state = false;
   /// If it may be state: as it was when it was met. Only there until the call has been traced.
   at::Tensor state = {};
@@ -168,6 +191,7 @@ struct Tape {
   std::vector<Step> steps = {};
   std::vector<MadeHistory> histories = {};
   std::vector<CapturedTensor> captured = {};
+  std::vector<HostTaking> takings = {};
   std::vector<OtherLeaf> other_leaves = {};
   std::vector<StoredTensor> stored = {};
   std::vector<HeldTensor> held = {};
@@ -205,7 +229,8 @@ struct TapeDifference {
   size_t step = 0;
   std::string text = {};
   /// Something tells the calls apart: a truth value or an integer that was read is another one, or
-  /// tensors from outside look different, or have gradients that they had not.
+  /// tensors from outside look different, or have gradients that they had not, or numbers were
+  /// taken from a state of the host's that is another one now.
   bool is_outcome = false;
   /// A leaf had a gradient in one of the calls only.
   bool has_other_grads = false;

@@ -61,10 +61,13 @@ void Aliasing::add_written(const Node& node) {
   size_t next = 0;
   for (size_t i = 0; i < node.return_lengths().size(); ++i) {
     const size_t count = node.return_lengths()[i] < 0 ? 1 : size_t(node.return_lengths()[i]);
-    for (size_t k = next; k < next + count; ++k) {
-      if (i < returns || node.result(k) == nullptr) continue;
-      node.args()[writes[i - returns]].for_each_value(
-          [&](const Value* operand) { join(node.result(k), operand); });
+    // Of a list each element is written to for itself.
+    size_t k = next;
+    if (i >= returns) {
+      node.args()[writes[i - returns]].for_each_value([&](const Value* operand) {
+        if (k < next + count && node.result(k) != nullptr) join(node.result(k), operand);
+        ++k;
+      });
     }
     next += count;
   }

@@ -39,9 +39,21 @@ class ListMutationHandler {
 
  private:
   void find_written() {
+    const bool keeps_gradients = is_unscaled();
     for (size_t index : written_arguments(*op_.op)) {
-      written_.push_back(tensors_in(stack_[first_ + index]));
+      const bool is_kept = keeps_gradients && argument(index).name() == "grads";
+      written_.push_back(is_kept ? Tensors() : tensors_in(stack_[first_ + index]));
     }
+  }
+
+  const c10::Argument& argument(size_t index) const { return op_.op->schema().arguments()[index]; }
+
+  /// Optimizers write to gradients only to divide them by a scale.
+  bool is_unscaled() const {
+    for (size_t i = 0; i < static_cast<size_t>(op_.num_args); ++i) {
+      if (argument(i).name() == "grad_scale") return stack_[first_ + i].isNone();
+    }
+    return false;
   }
 
   void unwrap_arguments() {
@@ -59,7 +71,7 @@ class ListMutationHandler {
   void write_back() {
     for (size_t i = 0; i < written_.size(); ++i) {
       const Tensors contents = tensors_in(stack_[first_ + i]);
-      for (size_t j = 0; j < contents.size(); ++j) {
+      for (size_t j = 0; j < written_[i].size(); ++j) {
         functional::replace_(written_[i][j], contents[j]);
         functional::commit_update(written_[i][j]);
         functional::sync(written_[i][j]);
@@ -86,6 +98,8 @@ constexpr const char* list_mutations[] = {"_fused_adam_",
                                           "_fused_adamw_.tensor_lr",
                                           "_fused_sgd_",
                                           "_fused_sgd_.tensor_lr",
+                                          "_fused_adagrad_.tensor_lr",
+                                          "_foreach_addcdiv_.Tensor",
                                           "_amp_foreach_non_finite_check_and_unscale_"};
 
 }  // namespace
@@ -101,7 +115,7 @@ Departures list_mutation_departures() {
     all.push_back(
         {name, "list_mutations", "functionalised with lists that may be empty",
          "LibTorch's functionalisation refuses empty lists, such as those of Adam without "
-         "amsgrad"});
+         "amsgrad, and scalars in a tensor that is traced"});
   }
   return all;
 }
