@@ -10,7 +10,7 @@
 
 #include "ahead/errors.h"
 #include "interpreter/plan.h"
-#include "ir/sizes/size_node.h"
+#include "ir/sizes/sized_constants.h"
 
 namespace ahead {
 namespace {

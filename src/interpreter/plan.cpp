@@ -9,7 +9,7 @@
 
 #include "ahead/errors.h"
 #include "ir/signature.h"
-#include "ir/sizes/size_node.h"
+#include "ir/sizes/sized_constants.h"
 #include "ops/facts/aliasing.h"
 #include "ops/facts/facts.h"
 

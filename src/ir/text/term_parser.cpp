@@ -7,8 +7,7 @@
 
 #include "ir/constants.h"
 #include "ir/names.h"
-#include "ir/sizes/float_node.h"
-#include "ir/sizes/size_node.h"
+#include "ir/sizes/expression_node.h"
 #include "ir/tensor_meta.h"
 
 namespace ahead {

@@ -5,7 +5,7 @@
 #include "ahead/errors.h"
 #include "base/autocast.h"
 #include "ir/signature.h"
-#include "ir/sizes/size_node.h"
+#include "ir/sizes/sized_constants.h"
 #include "ops/facts/node_facts.h"
 #include "tensors/below_tracing.h"
 #include "tensors/map_tensors.h"

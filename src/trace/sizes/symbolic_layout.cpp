@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "ir/sizes/size_node.h"
+#include "ir/sizes/sized_constants.h"
 
 namespace ahead::tracing {
 namespace {
