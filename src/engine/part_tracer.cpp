@@ -143,8 +143,8 @@ class PartTracer {
     if (!expected.gradient) return;
     const TensorMeta& meta = *expected.gradient;
     const size_t first = backward_.sizes_of_place(expected.place);
-    tracing::SymbolicLayout layout{sizes(first, meta.sizes.size()), {}, meta.offset};
-    for (int64_t stride : meta.strides) layout.strides.emplace_back(stride);
+    tracing::SymbolicLayout layout{sizes(first, meta.sizes.size()), {}, meta.offset.fixed()};
+    for (int64_t stride : meta.strides.fixed()) layout.strides.emplace_back(stride);
     expected.is_contiguous = gradients_.at(expected.place).is_contiguous();
     if (expected.is_contiguous) {
       layout.strides = tracing::SymbolicLayout::contiguous(layout.sizes).strides;
@@ -168,6 +168,7 @@ class PartTracer {
   void add_sizes(Graph& graph) {
     const auto count = static_cast<int64_t>(guards_->values().size());
     graph.add_input({Slot::Kind::Sizes, 0}, TensorMeta::contiguous({count}, at::kLong));
+    graph.set_example_sizes(guards_->values());
     part_.arguments.push_back({ArgumentKind::Sizes, 0});
     part_.guards = guards_;
   }
@@ -369,7 +370,7 @@ class PartTracer {
     for (const ahead::Node& node : graph.nodes()) reads_storage |= ops::reads_storage(node);
     if (!reads_storage) return;
     for (const Graph::Input& input : graph.inputs()) {
-      part_.offsets.push_back(input.value->meta.offset);
+      part_.offsets.push_back(input.value->meta.offset.fixed());
     }
   }
 
