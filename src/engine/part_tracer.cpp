@@ -35,11 +35,6 @@ PyObject* nobody() {
   return reinterpret_cast<PyObject*>(&something);
 }
 
-/// Passes that look at sizes.
-std::vector<std::string> passes_by_size() {
-  return {"clean_views", "fold_constants", "reinplace_mutations"};
-}
-
 /// Follows the walk with traced tensors in the places of real ones.
 class PartTracer {
  public:
@@ -64,8 +59,7 @@ class PartTracer {
     Graph graph = trace();
     check_functional(graph);
     using passes::Stages;
-    Stages(is_lifted() ? passes_by_size() : std::vector<std::string>(), Stages::Keep::Nothing)
-        .optimise(graph, "");
+    Stages({}, Stages::Keep::Nothing).optimise(graph, "");
     drop_unused_inputs(graph);
     note_offsets(graph);
     if (is_lifted()) add_sizes(graph);
