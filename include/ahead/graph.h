@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ahead/detail/pool.h"
+#include "ahead/dim.h"
 #include "ahead/export.h"
 
 namespace c10 {
@@ -27,23 +28,26 @@ class Node;
 
 /// What is known of a tensor without its data.
 struct AHEAD_API TensorMeta {
-  using Dims = c10::SmallVector<int64_t, 5>;
+  using Dims = ahead::Dims;
 
   at::ScalarType dtype = at::kFloat;
   at::Device device = at::kCPU;
   Dims sizes;
   Dims strides;
-  int64_t offset = 0;
+  Dim offset = 0;
   bool requires_grad = false;
 
-  /// Reads the metadata of a defined, strided tensor.
+  /// Reads the metadata of a defined, strided tensor whose sizes are fixed.
   static TensorMeta of(const at::Tensor& tensor);
   /// Describes a tensor stored row by row, without gaps.
   static TensorMeta contiguous(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat,
                                at::Device device = at::kCPU);
 
-  int64_t numel() const;
+  Dim numel() const;
+  /// Whether it is known to lie row by row, whatever the sizes are.
   bool is_contiguous() const;
+  /// Whether sizes, strides and offset are the same in all runs.
+  bool is_fixed() const { return sizes.is_fixed() && strides.is_fixed() && offset.is_fixed(); }
   bool operator==(const TensorMeta& other) const;
   bool operator!=(const TensorMeta& other) const { return !(*this == other); }
   /// The text form, for example `f32[2, 3]{1, 2}+4 @cuda:0 requires_grad`.
@@ -90,7 +94,8 @@ struct AHEAD_API Slot {
     Seed,           ///< random number state
     Offset,
     Token,  ///< orders effects (input and output)
-    Sizes,  ///< one tensor of integers: the sizes s0, s1, … of which constants are made
+    Sizes,  ///< one tensor of integers: the sizes s0, s1, … of which constants and metadata are
+            ///< made
     // outputs
     Output,            ///< the index-th result of the traced function
     MutatedInput,      ///< the new contents of the graph input at position index
@@ -296,8 +301,12 @@ class AHEAD_API Graph {
   /// Finds the position of the input (output) with this slot; -1 if there is none.
   int64_t find_input(Slot slot) const;
   int64_t find_output(Slot slot) const;
+  /// What s0, s1, … were when the graph was made: by them costs are estimated. Empty if nobody said
+  /// so, or if no size changes.
+  const std::vector<int64_t>& example_sizes() const { return example_sizes_; }
 
   // Building.
+  void set_example_sizes(std::vector<int64_t> sizes) { example_sizes_ = std::move(sizes); }
   Value* add_input(Slot slot, TensorMeta meta, at::Tensor captured = {});
   void add_output(Value* value, Slot slot, bool requires_grad = false);
   /// Adds a call at the end, or before `before`. Its results are announced with add_return.
@@ -328,9 +337,9 @@ class AHEAD_API Graph {
   static Graph parse(std::string_view text);
   /// Throws InternalError, showing the nodes around the culprit, unless the graph is well formed.
   void verify() const;
-  /// Equal for programs that differ in value names, sequence numbers and provenance only, and the
-  /// same in every process. A constant that has no text, such as a user's generator, counts by
-  /// type.
+  /// Equal for programs that differ in value names, sequence numbers, provenance and example sizes
+  /// only, and the same in every process. A constant that has no text, such as a user's generator,
+  /// counts by type.
   uint64_t hash() const;
   /// The graph in Graphviz's language.
   std::string dot() const;
@@ -351,6 +360,7 @@ class AHEAD_API Graph {
   Node* first_ = nullptr;
   Node* last_ = nullptr;
   size_t num_nodes_ = 0;
+  std::vector<int64_t> example_sizes_;
 };
 
 /// A graph that holds a function and its gradient: it takes primals, captured tensors and tangents,

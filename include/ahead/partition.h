@@ -45,9 +45,10 @@ struct PartitionDecision {
 /// returns all outputs of the joint graph but the gradients, in their order and slots, then Saved 0
 /// to n-1.
 ///
-/// `backward` takes Saved 0 to n-1, then the tangents in the joint graph's order. It returns the
-/// gradients. There GradOf p names position p among the inputs of `forward`, and Tangent p position
-/// p among its outputs. A node of the forward phase in it is one that is computed again.
+/// `backward` takes Saved 0 to n-1, then the tangents in the joint graph's order, then the Sizes if
+/// the joint graph does. It returns the gradients. There GradOf p names position p among the inputs
+/// of `forward`, and Tangent p position p among its outputs. A node of the forward phase in it is
+/// one that is computed again.
 ///
 /// The caller owes the backward that saved tensors have not changed since. A saved input or output
 /// is the user's tensor as well, so it needs a version check. Inputs named by MutatedInput may be

@@ -59,7 +59,8 @@ AHEAD_API size_t inline_calls(Graph& graph);
 /// Puts, for every operator in the table, what its function does in place of each call. Functions
 /// may call operators that are in the table; an operator inside its own decomposition is left as it
 /// is. Results are those of the functions, laid out as the operator's, and are new memory where the
-/// operator's are. Throws UserError if a function returns other shapes or dtypes.
+/// operator's are. Calls that depend on sizes which change stay as they are. Throws UserError if a
+/// function returns other shapes or dtypes.
 AHEAD_API size_t decompose(Graph& graph, const DecompositionTable& table);
 
 /// A pass that needs nothing but the graph.

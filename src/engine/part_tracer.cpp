@@ -13,7 +13,8 @@
 #include "ahead/trace.h"
 #include "engine/node_calls.h"
 #include "engine/operators.h"
-#include "ir/sizes/float_node.h"
+#include "ir/sizes/expression_node.h"
+#include "ir/sizes/sized_constants.h"
 #include "ops/facts/node_facts.h"
 #include "passes/stages.h"
 #include "trace/joint_trace.h"
@@ -32,11 +33,6 @@ using torch::dynamo::autograd::TraceState;
 PyObject* nobody() {
   static int something;
   return reinterpret_cast<PyObject*>(&something);
-}
-
-/// Passes that look at sizes.
-std::vector<std::string> passes_by_size() {
-  return {"clean_views", "fold_constants", "reinplace_mutations"};
 }
 
 /// Follows the walk with traced tensors in the places of real ones.
@@ -63,8 +59,7 @@ class PartTracer {
     Graph graph = trace();
     check_functional(graph);
     using passes::Stages;
-    Stages(is_lifted() ? passes_by_size() : std::vector<std::string>(), Stages::Keep::Nothing)
-        .optimise(graph, "");
+    Stages({}, Stages::Keep::Nothing).optimise(graph, "");
     drop_unused_inputs(graph);
     note_offsets(graph);
     if (is_lifted()) add_sizes(graph);
@@ -142,8 +137,8 @@ class PartTracer {
     if (!expected.gradient) return;
     const TensorMeta& meta = *expected.gradient;
     const size_t first = backward_.sizes_of_place(expected.place);
-    tracing::SymbolicLayout layout{sizes(first, meta.sizes.size()), {}, meta.offset};
-    for (int64_t stride : meta.strides) layout.strides.emplace_back(stride);
+    tracing::SymbolicLayout layout{sizes(first, meta.sizes.size()), {}, meta.offset.fixed()};
+    for (int64_t stride : meta.strides.fixed()) layout.strides.emplace_back(stride);
     expected.is_contiguous = gradients_.at(expected.place).is_contiguous();
     if (expected.is_contiguous) {
       layout.strides = tracing::SymbolicLayout::contiguous(layout.sizes).strides;
@@ -167,6 +162,7 @@ class PartTracer {
   void add_sizes(Graph& graph) {
     const auto count = static_cast<int64_t>(guards_->values().size());
     graph.add_input({Slot::Kind::Sizes, 0}, TensorMeta::contiguous({count}, at::kLong));
+    graph.set_example_sizes(guards_->values());
     part_.arguments.push_back({ArgumentKind::Sizes, 0});
     part_.guards = guards_;
   }
@@ -368,7 +364,7 @@ class PartTracer {
     for (const ahead::Node& node : graph.nodes()) reads_storage |= ops::reads_storage(node);
     if (!reads_storage) return;
     for (const Graph::Input& input : graph.inputs()) {
-      part_.offsets.push_back(input.value->meta.offset);
+      part_.offsets.push_back(input.value->meta.offset.fixed());
     }
   }
 

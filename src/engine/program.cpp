@@ -41,7 +41,7 @@ bool fits(const at::Tensor& tensor, const Part::Expected& expected, const Backwa
   int64_t stride = 1;
   for (size_t i = meta.sizes.size(); i-- > 0;) {
     const auto dim = static_cast<int64_t>(i);
-    const int64_t expected_stride = expected.is_contiguous ? stride : meta.strides[i];
+    const int64_t expected_stride = expected.is_contiguous ? stride : meta.strides[i].fixed();
     if (tensor.size(dim) != sizes[i] || tensor.stride(dim) != expected_stride) return false;
     stride *= std::max<int64_t>(sizes[i], 1);
   }

@@ -13,7 +13,7 @@
 #include "engine/backward.h"
 #include "engine/gradients.h"
 #include "engine/size_pattern.h"
-#include "ir/sizes/size_node.h"
+#include "ir/sizes/size_guards.h"
 
 namespace ahead::engine {
 

@@ -10,7 +10,7 @@
 
 #include "ahead/errors.h"
 #include "interpreter/plan.h"
-#include "ir/sizes/size_node.h"
+#include "ir/sizes/sized_constants.h"
 
 namespace ahead {
 namespace {
@@ -102,9 +102,17 @@ class Frame {
   void store_results(const Plan::Call& call);
 
   void find_sizes(const at::Tensor& given);
+  /// Whether a tensor has these sizes and strides in this run.
+  bool is_laid_out(const at::Tensor& tensor, const Dims& sizes, const Dims& strides,
+                   bool is_fixed) const {
+    if (is_fixed) return tensor.sizes() == sizes && tensor.strides() == strides;
+    return tensor.sizes() == at::IntArrayRef(sizes.at(sizes_)) &&
+           tensor.strides() == at::IntArrayRef(strides.at(sizes_));
+  }
 
   const Plan& plan_;
   std::vector<at::Tensor> registers_;
+  std::vector<int64_t> sizes_;      ///< s0, s1, … of this run
   std::vector<c10::IValue> sized_;  ///< Plan::sized, for this run
   Stack stack_;
 };
@@ -140,13 +148,15 @@ void Frame::bind(std::vector<at::Tensor>&& args, bool detach) {
 }
 
 void Frame::find_sizes(const at::Tensor& given) {
-  c10::ArrayRef<int64_t> sizes;
   const bool is_usable = given.defined() && given.is_cpu() && given.scalar_type() == at::kLong &&
                          given.is_contiguous();
-  if (is_usable) sizes = {given.const_data_ptr<int64_t>(), static_cast<size_t>(given.numel())};
+  if (is_usable) {
+    const auto* first = given.const_data_ptr<int64_t>();
+    sizes_.assign(first, first + given.numel());
+  }
   sized_.reserve(plan_.sized.size());
   for (const Plan::Sized& sized : plan_.sized) {
-    c10::IValue constant = with_sizes(sized.constant, sizes);
+    c10::IValue constant = with_sizes(sized.constant, sizes_);
     if (sized.is_tensor) constant = wrap_number(constant.toScalar(), sized.is_float);
     sized_.push_back(std::move(constant));
   }
@@ -192,8 +202,8 @@ const c10::OperatorHandle& Frame::choose(const Plan::Call& call) {
   if (first.key_set().has_any(kNotItsValues)) return *call.op;
   const c10::Storage& storage = first.storage();
   const bool is_last = first.use_count() == 1 && storage.use_count() == 1;
-  const bool fits = is_last && storage.nbytes() == first.nbytes() && first.sizes() == reuse.sizes &&
-                    first.strides() == reuse.strides;
+  const bool fits = is_last && storage.nbytes() == first.nbytes() &&
+                    is_laid_out(first, reuse.sizes, reuse.strides, reuse.is_fixed);
   if (!fits) return *call.op;
   if (reuse.names_result) stack_.push_back(stack_.front());
   return *reuse.writer;
@@ -244,14 +254,19 @@ void Frame::call_mutable_op(const Plan::Call& call) {
 
 void Frame::make_view(const Plan::View& view) {
   at::Tensor source = view.last_use ? std::move(reg(view.source)) : reg(view.source);
-  if (source.sizes() != view.source_sizes || source.strides() != view.source_strides) {
+  if (!is_laid_out(source, view.source_sizes, view.source_strides, view.is_fixed)) {
     reg(view.result) = call_links(view, std::move(source));
   } else if (view.is_identity) {
     reg(view.result) = std::move(source);
   } else {
     auto impl = c10::make_intrusive<c10::TensorImpl>(
         c10::TensorImpl::VIEW, c10::Storage(source.storage()), source.key_set(), source.dtype());
-    impl->set_sizes_and_strides(view.sizes, view.strides, source.storage_offset() + view.offset);
+    const int64_t offset = source.storage_offset() + view.offset.at(sizes_);
+    if (view.is_fixed) {
+      impl->set_sizes_and_strides(view.sizes, view.strides, offset);
+    } else {
+      impl->set_sizes_and_strides(view.sizes.at(sizes_), view.strides.at(sizes_), offset);
+    }
     reg(view.result) = at::Tensor(std::move(impl));
   }
 }

@@ -9,7 +9,7 @@
 
 #include "ahead/errors.h"
 #include "ir/signature.h"
-#include "ir/sizes/size_node.h"
+#include "ir/sizes/sized_constants.h"
 #include "ops/facts/aliasing.h"
 #include "ops/facts/facts.h"
 
@@ -127,6 +127,7 @@ class Planner {
     view.sizes = result->meta.sizes;
     view.strides = result->meta.strides;
     view.offset = result->meta.offset - root->meta.offset;
+    view.is_fixed = root->meta.is_fixed() && result->meta.is_fixed();
     view.is_identity = view.offset == 0 && view.sizes == view.source_sizes &&
                        view.strides == view.source_strides && may_stand_for(*root, *result);
     view.source = registers_[root->id()];
@@ -202,7 +203,8 @@ class Planner {
     const bool names_result = ops::facts(op).in_place == nullptr;
     const Operator* writer = names_result ? gradient_writer(op) : ops::facts(op).in_place;
     if (writer == nullptr) return Plan::kNothing;
-    plan_.reuses.push_back({&writer->handle(), names_result, after.sizes, after.strides});
+    plan_.reuses.push_back(
+        {&writer->handle(), names_result, after.sizes, after.strides, after.is_fixed()});
     return static_cast<int32_t>(plan_.reuses.size()) - 1;
   }
 

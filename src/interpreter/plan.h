@@ -38,12 +38,13 @@ struct Interpreter::Plan {
     /// Positions of the arguments that the operator writes to, which are results as well.
     c10::SmallVector<size_t, 2> written;
   };
-  /// A chain of views of one tensor. Where that tensor is laid out as it was when traced, the last
-  /// view is made from the recorded layout; otherwise the operators are called one by one.
+  /// A chain of views of one tensor. Where that tensor is laid out as the graph says, the last view
+  /// is made from the layout that the graph says; otherwise the operators are called one by one.
   struct View {
-    TensorMeta::Dims source_sizes, source_strides;
-    TensorMeta::Dims sizes, strides;
-    int64_t offset;      ///< from the source's own
+    Dims source_sizes, source_strides;
+    Dims sizes, strides;
+    Dim offset;          ///< from the source's own
+    bool is_fixed;       ///< all these are the same in all runs
     bool is_identity;    ///< the source itself may stand for the view
     int32_t source;      ///< register
     bool last_use;       ///< of the source
@@ -54,8 +55,9 @@ struct Interpreter::Plan {
   /// A pointwise call whose first argument nobody needs any more: the result may take its memory.
   struct Reuse {
     const c10::OperatorHandle* writer;  ///< the overload that writes to its first argument
-    bool names_result;  ///< the writer takes the first argument again, as the last: its `out`
-    TensorMeta::Dims sizes, strides;  ///< of the result; the argument must have the same
+    bool names_result;    ///< the writer takes the first argument again, as the last: its `out`
+    Dims sizes, strides;  ///< of the result; the argument must have the same
+    bool is_fixed;        ///< these are the same in all runs
   };
   /// A constant that is computed from the sizes given to each run.
   struct Sized {

@@ -7,8 +7,7 @@
 
 #include "base/text.h"
 #include "ir/names.h"
-#include "ir/sizes/float_node.h"
-#include "ir/sizes/size_node.h"
+#include "ir/sizes/expression_node.h"
 
 namespace ahead {
 namespace {

@@ -48,7 +48,7 @@ void require_values(const Operator& op, const Argument& argument) {
 
 }  // namespace
 
-Graph::Graph(const Graph& other) {
+Graph::Graph(const Graph& other) : example_sizes_(other.example_sizes_) {
   ValueMap copies(other.value_capacity(), nullptr);
   for (const Input& input : other.inputs_) {
     copies[input.value->id()] = add_input(input.slot, input.value->meta, input.captured);
@@ -77,6 +77,7 @@ void Graph::swap(Graph& other) noexcept {
   std::swap(first_, other.first_);
   std::swap(last_, other.last_);
   std::swap(num_nodes_, other.num_nodes_);
+  std::swap(example_sizes_, other.example_sizes_);
 }
 
 void Graph::forget_captured() {

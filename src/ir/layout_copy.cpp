@@ -1,5 +1,6 @@
 #include "ir/layout_copy.h"
 
+#include "ir/sizes/sized_constants.h"
 #include "ir/tensor_meta.h"
 
 namespace ahead {
@@ -14,10 +15,6 @@ struct Calls {
     return graph.add_return(graph.add_node(*Operator::find(op), std::move(args), before), meta);
   }
 };
-
-std::vector<int64_t> to_list(const TensorMeta::Dims& dims) {
-  return {dims.begin(), dims.end()};
-}
 
 }  // namespace
 
@@ -39,12 +36,12 @@ Value* add_copy_into(Graph& graph, Value* value, const TensorMeta& layout, Node*
   meta.offset = 0;
   meta.requires_grad = false;
   if (fill_of(meta) == Fill::Overlaps) {
-    meta = TensorMeta::contiguous(meta.sizes, meta.dtype, meta.device);
+    meta.strides = contiguous_strides(meta.sizes);
     return calls.add("aten.clone", {value, static_cast<int64_t>(at::MemoryFormat::Contiguous)},
                      meta);
   }
   Value* empty = calls.add("aten.empty_strided",
-                           {c10::IValue(to_list(meta.sizes)), c10::IValue(to_list(meta.strides)),
+                           {to_constant(meta.sizes), to_constant(meta.strides),
                             static_cast<int64_t>(meta.dtype), none, c10::IValue(meta.device), none},
                            meta);
   return calls.add("aten.copy", {empty, value, false}, meta);

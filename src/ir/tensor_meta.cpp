@@ -8,29 +8,55 @@
 namespace ahead {
 
 TensorMeta::Dims contiguous_strides(const TensorMeta::Dims& sizes) {
-  TensorMeta::Dims strides(sizes.size());
-  uint64_t stride = 1;  // unsigned: absurd sizes in a text must not overflow
+  TensorMeta::Dims strides(sizes.size(), 1);
+  Dim stride = 1;
   for (size_t dim = sizes.size(); dim-- > 0;) {
-    strides[dim] = static_cast<int64_t>(stride);
-    stride *= static_cast<uint64_t>(std::max<int64_t>(sizes[dim], 1));
+    strides[dim] = stride;
+    // Sizes that change are taken not to be 0: their graphs are for such sizes only.
+    if (!sizes[dim].is_fixed() || sizes[dim].fixed() > 1) stride = stride * sizes[dim];
   }
   return strides;
 }
 
-Fill fill_of(const TensorMeta& meta) {
-  std::vector<size_t> dims(meta.sizes.size());
+namespace {
+
+Fill fill_of_fixed(at::IntArrayRef sizes, at::IntArrayRef strides) {
+  std::vector<size_t> dims(sizes.size());
   std::iota(dims.begin(), dims.end(), size_t{0});
-  std::sort(dims.begin(), dims.end(),
-            [&](size_t a, size_t b) { return meta.strides[a] < meta.strides[b]; });
+  std::sort(dims.begin(), dims.end(), [&](size_t a, size_t b) { return strides[a] < strides[b]; });
   Fill fill = Fill::Dense;
   int64_t past_end = 1;
   for (size_t dim : dims) {
-    if (meta.sizes[dim] == 1) continue;
-    if (meta.strides[dim] < past_end) return Fill::Overlaps;
-    if (meta.strides[dim] > past_end) fill = Fill::Gaps;
-    past_end = meta.strides[dim] * meta.sizes[dim];
+    if (sizes[dim] == 1) continue;
+    if (strides[dim] < past_end) return Fill::Overlaps;
+    if (strides[dim] > past_end) fill = Fill::Gaps;
+    past_end = strides[dim] * sizes[dim];
   }
   return fill;
+}
+
+}  // namespace
+
+// Without order among strides: elements lie without gaps if each dimension begins where the ones
+// inside it end.
+Fill fill_of(const TensorMeta& meta) {
+  if (meta.is_fixed()) return fill_of_fixed(meta.sizes, meta.strides);
+  std::vector<bool> is_placed(meta.sizes.size());
+  Dim past_end = 1;
+  for (size_t placed = 0; placed < meta.sizes.size(); ++placed) {
+    size_t next = 0;
+    while (next < meta.sizes.size() &&
+           (is_placed[next] || (meta.sizes[next] != 1 && meta.strides[next] != past_end)))
+      ++next;
+    if (next == meta.sizes.size()) {
+      const bool repeats =
+          std::find(meta.strides.begin(), meta.strides.end(), Dim(0)) != meta.strides.end();
+      return repeats ? Fill::Overlaps : Fill::Gaps;
+    }
+    is_placed[next] = true;
+    past_end = past_end * meta.sizes[next];
+  }
+  return Fill::Dense;
 }
 
 TensorMeta TensorMeta::of(const at::Tensor& tensor) {
@@ -53,18 +79,18 @@ TensorMeta TensorMeta::contiguous(at::IntArrayRef sizes, at::ScalarType dtype, a
   return meta;
 }
 
-int64_t TensorMeta::numel() const {
-  int64_t count = 1;
-  for (int64_t size : sizes) count *= size;
+Dim TensorMeta::numel() const {
+  Dim count = 1;
+  for (const Dim& size : sizes) count = count * size;
   return count;
 }
 
 bool TensorMeta::is_contiguous() const {
   if (numel() == 0) return true;
-  int64_t expected = 1;
+  Dim expected = 1;
   for (size_t dim = sizes.size(); dim-- > 0;) {
     if (sizes[dim] != 1 && strides[dim] != expected) return false;
-    expected *= sizes[dim];
+    expected = expected * sizes[dim];
   }
   return true;
 }

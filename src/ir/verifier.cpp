@@ -12,7 +12,7 @@ namespace ahead {
 namespace {
 
 std::string meta_problem(const TensorMeta& meta) {
-  auto negative = [](int64_t number) { return number < 0; };
+  auto negative = [](Dim number) { return number.is_fixed() && number.fixed() < 0; };
   if (dtype_name(meta.dtype).empty()) return "its dtype is undefined";
   if (meta.sizes.size() != meta.strides.size()) {
     return "it has " + std::to_string(meta.sizes.size()) + " sizes, but " +
@@ -21,7 +21,7 @@ std::string meta_problem(const TensorMeta& meta) {
   if (std::any_of(meta.sizes.begin(), meta.sizes.end(), negative)) return "a size is negative";
   if (std::any_of(meta.strides.begin(), meta.strides.end(), negative))
     return "a stride is negative";
-  if (meta.offset < 0) return "its offset is negative";
+  if (negative(meta.offset)) return "its offset is negative";
   return {};
 }
 

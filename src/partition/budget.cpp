@@ -107,15 +107,16 @@ class Ladder {
 
   /// The nodes whose results the smallest cut saves although they could be computed again.
   void find_candidates() {
+    const c10::ArrayRef<int64_t> sizes = joint_.graph.example_sizes();
     std::vector<bool> needed(joint_.graph.value_capacity());
     mark_needed(needed);
     std::vector<double> chain(joint_.nodes.size());
     for (size_t i = 0; i < joint_.nodes.size(); ++i) {
       const Node& node = *joint_.nodes[i];
-      Candidate candidate{i, 0, runtime(node, estimator_) + longest_chain_to(node, chain)};
+      Candidate candidate{i, 0, runtime(node, estimator_, sizes) + longest_chain_to(node, chain)};
       for (const Value* result : node.results()) {
         if (result != nullptr && needed[result->id()] && !smallest_cut_[i].compute_in_backward)
-          candidate.bytes += storage_bytes(result->meta);
+          candidate.bytes += storage_bytes(result->meta, sizes);
       }
       const bool saved = candidate.bytes > 0;
       chain[i] = saved ? 0 : candidate.runtime;

@@ -37,7 +37,8 @@ void check_halves(const JointGraph& joint, const PartitionedGraphs& halves) {
 
 double total_runtime(const Graph& graph, const RuntimeEstimator& runtime) {
   double total = 0;
-  for (const Node& node : graph.nodes()) total += partition::runtime(node, runtime);
+  for (const Node& node : graph.nodes())
+    total += partition::runtime(node, runtime, graph.example_sizes());
   return total;
 }
 

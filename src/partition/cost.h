@@ -5,17 +5,19 @@
 #include "ahead/graph.h"
 #include "ahead/partition.h"
 
-/// What values and calls cost. Estimates, but the same on every machine.
+/// What values and calls cost. Estimates, but the same on every machine. Where sizes change, they
+/// are for `sizes`: Graph::example_sizes().
 namespace ahead::partition {
 
 /// The memory from a tensor's first element to its last, in bytes.
-int64_t storage_bytes(const TensorMeta& meta);
+int64_t storage_bytes(const TensorMeta& meta, c10::ArrayRef<int64_t> sizes = {});
 
 /// How many floating point operations the call takes; 0 if memory is what limits it.
-double flops(const Node& node);
+double flops(const Node& node, c10::ArrayRef<int64_t> sizes = {});
 
 /// How long the call takes, in units of the time it takes to move one byte, or as `estimator` says.
 /// Throws UserError if that is negative or not finite.
-double runtime(const Node& node, const RuntimeEstimator& estimator);
+double runtime(const Node& node, const RuntimeEstimator& estimator,
+               c10::ArrayRef<int64_t> sizes = {});
 
 }  // namespace ahead::partition

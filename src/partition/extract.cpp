@@ -58,6 +58,8 @@ class Extractor {
     choose_forward_nodes();
     build_forward();
     build_backward();
+    result_.forward.set_example_sizes(joint_.graph.example_sizes());
+    result_.backward.set_example_sizes(joint_.graph.example_sizes());
     return std::move(result_);
   }
 
@@ -121,7 +123,7 @@ class Extractor {
     printer_->append_node(decision.node, node);
     for (const Value* result : node.results()) {
       if (result != nullptr && needed_in_backward_[result->id()])
-        decision.bytes += storage_bytes(result->meta);
+        decision.bytes += storage_bytes(result->meta, joint_.graph.example_sizes());
     }
     result_.decisions.push_back(std::move(decision));
   }
@@ -180,7 +182,7 @@ class Extractor {
     saved.joint_value = value.id();
     saved.copied = joint_.overwritten[value.id()];
     saved.owned = saved.copied || !joint_.visible[joint_.aliasing.group(&value)];
-    saved.bytes = storage_bytes(value.meta);
+    saved.bytes = storage_bytes(value.meta, joint_.graph.example_sizes());
     if (saved.copied) {
       in_forward = add_layout_copy(result_.forward, in_forward);
       saved.reason = because_overwritten;
@@ -223,6 +225,10 @@ class Extractor {
     for (const Graph::Input& input : joint_.graph.inputs()) {
       if (is_tangent(input))
         map[input.value->id()] = backward.add_input(in_halves(input.slot), input.value->meta);
+    }
+    if (const int64_t sizes = joint_.graph.find_input({Slot::Kind::Sizes, 0}); sizes >= 0) {
+      const Graph::Input& input = joint_.graph.inputs()[static_cast<size_t>(sizes)];
+      map[input.value->id()] = backward.add_input(input.slot, input.value->meta);
     }
     emitted_.resize(joint_.nodes.size());
     for (size_t i = 0; i < joint_.nodes.size(); ++i) {
@@ -270,7 +276,7 @@ class Extractor {
   static void move_views(const Node& node, ValueMap& map) {
     if (!ops::is_view(node)) return;
     const Value* source = node.args()[0].value();
-    const int64_t distance = map[source->id()]->meta.offset - source->meta.offset;
+    const Dim distance = map[source->id()]->meta.offset - source->meta.offset;
     for (const Value* result : node.results()) {
       if (result != nullptr) map[result->id()]->meta.offset += distance;
     }

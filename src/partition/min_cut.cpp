@@ -68,7 +68,7 @@ class Network {
     const bool copied = joint_.overwritten[value.id()];
     if (input && !copied && is_static_[value.index()]) return 1;
     const int64_t rank = copied ? 3 : input ? 1 : 2;
-    const int64_t bytes = storage_bytes(value.meta);
+    const int64_t bytes = storage_bytes(value.meta, joint_.graph.example_sizes());
     return bytes >= MaxFlow::kInfinite / unit_ / 2 ? MaxFlow::kInfinite / 2 : bytes * unit_ + rank;
   }
 

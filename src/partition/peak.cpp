@@ -49,7 +49,7 @@ class MemorySimulation {
 
   /// A value without uses is freed after the node at `position`.
   void allocate(const Value& value, int64_t position) {
-    const int64_t bytes = partition::storage_bytes(value.meta);
+    const int64_t bytes = partition::storage_bytes(value.meta, graph_.example_sizes());
     const auto end = static_cast<size_t>(std::max(last_use(&value), position));
     used_ += bytes;
     if (end < freed_after_.size()) freed_after_[end] += bytes;

@@ -17,7 +17,8 @@ Segments::Segments(const JointFacts& joint) {
   for (size_t i : places_) {
     for (const Value* result : joint.nodes[i]->results()) {
       if (result == nullptr || joint.aliasing.is_view(result)) continue;
-      spans_.push_back({i, last_use[result->id()], storage_bytes(result->meta)});
+      spans_.push_back(
+          {i, last_use[result->id()], storage_bytes(result->meta, joint.graph.example_sizes())});
     }
   }
   follow_memory(joint);

@@ -66,9 +66,9 @@ class ViewCleaner {
   }
 
   static uint64_t hash_of(const Value& source, const TensorMeta& meta) {
-    uint64_t hash = hash_combine(source.id(), static_cast<uint64_t>(meta.offset));
-    for (int64_t size : meta.sizes) hash = hash_combine(hash, static_cast<uint64_t>(size));
-    for (int64_t stride : meta.strides) hash = hash_combine(hash, static_cast<uint64_t>(stride));
+    uint64_t hash = hash_combine(source.id(), meta.offset.hash());
+    for (const Dim& size : meta.sizes) hash = hash_combine(hash, size.hash());
+    for (const Dim& stride : meta.strides) hash = hash_combine(hash, stride.hash());
     return hash;
   }
 

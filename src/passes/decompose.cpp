@@ -12,6 +12,7 @@
 #include "ir/constants.h"
 #include "ir/copy.h"
 #include "ir/layout_copy.h"
+#include "ir/sizes/sized_constants.h"
 #include "ops/facts/aliasing.h"
 #include "passes/merging.h"
 
@@ -26,8 +27,20 @@ at::Tensor tensor_without_data(const TensorMeta& meta) {
       std::move(storage),
       c10::DispatchKeySet(c10::computeDispatchKey(meta.dtype, std::nullopt, meta.device)),
       c10::scalarTypeToTypeMeta(meta.dtype));
-  impl->set_sizes_and_strides(meta.sizes, meta.strides, meta.offset);
+  impl->set_sizes_and_strides(meta.sizes, meta.strides, meta.offset.fixed());
   return at::Tensor(std::move(impl));
+}
+
+/// Whether the call depends on sizes that change. What its decomposition would decide by them
+/// nobody could be told, so such a call stays as it is.
+bool is_of_sizes(const Node& node) {
+  bool is_fixed = true;
+  node.for_each_operand([&](const Value* value) { is_fixed = is_fixed && value->meta.is_fixed(); });
+  for (const Value* result : node.results())
+    is_fixed = is_fixed && (result == nullptr || result->meta.is_fixed());
+  for (const Argument& argument : node.args())
+    is_fixed = is_fixed && !(argument.is_constant() && has_sizes(argument.constant()));
+  return !is_fixed;
 }
 
 /// The arguments of a call with other tensors in the place of its values.
@@ -198,7 +211,8 @@ class Decomposer {
     size_t changes = 0;
     for (Node* node = graph_.first(); node != nullptr;) {
       const auto found = table_.find(node->op().name());
-      if (found == table_.end() || !node->op().in_dispatcher() || is_inside_itself(*node)) {
+      if (found == table_.end() || !node->op().in_dispatcher() || is_inside_itself(*node) ||
+          is_of_sizes(*node)) {
         node = node->next();
         continue;
       }

@@ -1,6 +1,7 @@
 #include <c10/core/Scalar.h>
 #include <c10/core/ScalarType.h>
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <unordered_map>
@@ -93,9 +94,17 @@ bool holds(at::ScalarType dtype, const at::Scalar& number) {
   }
 }
 
+/// Whether strides leave no doubt in which order the dimensions lie, for all sizes.
+bool lies_row_by_row(const TensorMeta& tensor) {
+  const bool is_any_one =
+      std::find(tensor.sizes.begin(), tensor.sizes.end(), Dim(1)) != tensor.sizes.end();
+  return !is_any_one && tensor.numel() != 0 && tensor.strides == contiguous_strides(tensor.sizes);
+}
+
 /// Whether the result of an operator on a tensor and a number has the tensor's strides. Empty
 /// tensors and dimensions of size 1 may get other strides than with a second tensor.
 bool lies_alike_with_number(const TensorMeta& tensor) {
+  if (!tensor.is_fixed()) return lies_row_by_row(tensor);
   const at::Tensor first = ops::shapes::make_strided(tensor.sizes, tensor.strides, tensor.dtype);
   const at::Tensor number = ops::shapes::make({}, tensor.dtype);
   const at::Tensor result =

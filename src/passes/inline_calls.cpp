@@ -11,12 +11,16 @@ constexpr uint16_t inherited_tags =
     ~(static_cast<uint16_t>(Tag::Random) | static_cast<uint16_t>(Tag::Effect)) & 0xffff;
 
 /// Whether a call can be inlined. Its values may have other storage offsets than those of the
-/// sub-graph, whose views would then be wrong.
-bool fits(const Node& node) {
+/// sub-graph, whose views would then be wrong, and the sub-graph may be for other sizes.
+bool fits(const Graph& graph, const Node& node) {
   const Graph& callee = *node.args()[0].graph();
   for (size_t i = 0; i < callee.inputs().size(); ++i) {
-    if (!same_layout(node.args()[i + 1].value()->meta, callee.inputs()[i].value->meta))
-      return false;
+    const Value* operand = node.args()[i + 1].value();
+    const Graph::Input& input = callee.inputs()[i];
+    if (!same_layout(operand->meta, input.value->meta)) return false;
+    if (input.slot.kind != Slot::Kind::Sizes) continue;
+    const int64_t sizes = graph.find_input(input.slot);
+    if (sizes < 0 || graph.inputs()[static_cast<size_t>(sizes)].value != operand) return false;
   }
   for (size_t i = 0; i < callee.outputs().size(); ++i) {
     const Value *outer = node.result(i), *inner = callee.outputs()[i].value;
@@ -50,7 +54,7 @@ Node* inline_call(Graph& graph, Node& node) {
 size_t inline_calls(Graph& graph) {
   size_t inlined = 0;
   for (Node* node = graph.first(); node != nullptr;) {
-    if (node->op().in_dispatcher() || !fits(*node)) {
+    if (node->op().in_dispatcher() || !fits(graph, *node)) {
       node = node->next();
     } else {
       // The sub-graph may hold calls itself.

@@ -30,16 +30,16 @@ int32_t position(int64_t index) {
 }
 
 int64_t end_of(const TensorMeta& meta) {
-  int64_t end = meta.offset + 1;
+  Dim end = meta.offset + 1;
   for (size_t i = 0; i < meta.sizes.size(); ++i) {
-    if (meta.sizes[i] == 0) return meta.offset;
+    if (meta.sizes[i] == 0) return meta.offset.fixed();
     end += (meta.sizes[i] - 1) * meta.strides[i];
   }
-  return end;
+  return end.fixed();
 }
 
 bool lies_within(const TensorMeta& part, const TensorMeta& whole) {
-  return part.offset >= whole.offset && end_of(part) <= end_of(whole);
+  return part.offset.fixed() >= whole.offset.fixed() && end_of(part) <= end_of(whole);
 }
 
 class FrameBuilder {
@@ -100,7 +100,8 @@ class FrameBuilder {
     if (only_version && (facts.writes == 0 || facts.new_memory)) return;
     Epilogue::Write write{input, output < 0 ? -1 : forward_position(static_cast<size_t>(output)),
                           facts.seen_by_autograd, facts.writes, facts.new_geometry};
-    if (write.geometry) write.geometry->offset -= graph_.inputs()[index].value->meta.offset;
+    if (write.geometry)
+      write.geometry->offset = write.geometry->offset - graph_.inputs()[index].value->meta.offset;
     epilogue_.writes.push_back(std::move(write));
   }
 
@@ -313,7 +314,7 @@ class FrameBuilder {
     ViewStep step{&as_strided->handle(),
                   base,
                   {at::IntArrayRef(to.sizes).vec(), at::IntArrayRef(to.strides).vec(),
-                   to.offset - from.offset},
+                   (to.offset - from.offset).fixed()},
                   is_without_grad(facts, facts.value->producer(), /*is_last=*/true),
                   /*is_relative=*/true,
                   facts.is_one_of_several};

@@ -180,7 +180,7 @@ struct MergedArguments::State {
   }
 
   static at::Tensor strided_view(const Member& member, const at::Tensor& base) {
-    return at::as_strided(base, member.meta.sizes, member.meta.strides, member.meta.offset);
+    return at::as_strided(base, member.meta.sizes, member.meta.strides, member.meta.offset.fixed());
   }
 
   /// The view was made outside, whatever grad mode the function is called in.
@@ -363,11 +363,11 @@ std::vector<Epilogue::VersionBump> MergedArguments::version_bumps(const CallFram
 runtime::Source MergedArguments::view_of_argument(Epilogue& epilogue, int32_t argument,
                                                   const TensorMeta& layout) {
   static const Operator* const as_strided = Operator::find("aten.as_strided");
-  epilogue.views.push_back(
-      {&as_strided->handle(),
-       {runtime::Source::Kind::Argument, argument},
-       {at::IntArrayRef(layout.sizes).vec(), at::IntArrayRef(layout.strides).vec(), layout.offset},
-       /*no_grad=*/false});
+  epilogue.views.push_back({&as_strided->handle(),
+                            {runtime::Source::Kind::Argument, argument},
+                            {at::IntArrayRef(layout.sizes).vec(),
+                             at::IntArrayRef(layout.strides).vec(), layout.offset.fixed()},
+                            /*no_grad=*/false});
   return {runtime::Source::Kind::View, static_cast<int32_t>(epilogue.views.size()) - 1};
 }
 

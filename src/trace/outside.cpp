@@ -108,10 +108,12 @@ const at::Tensor& Outside::add(const at::Tensor& real, Slot slot) {
   c10::InferenceMode mode(real.is_inference() && !tracer_.in_inference_mode());
   Lifted lifted;
   lifted.real = real;
-  lifted.value = tracer_.writer().graph().add_input(
-      slot, TensorMeta::of(real), slot.kind == Slot::Kind::Captured ? real : at::Tensor());
-  auto self = c10::intrusive_ptr<Tracer>::reclaim_copy(&tracer_);
   const auto layout = layouts_.find(real.unsafeGetTensorImpl());
+  TensorMeta meta = TensorMeta::of(real);
+  if (layout != layouts_.end()) layout->second->describe(meta);
+  lifted.value = tracer_.writer().graph().add_input(
+      slot, std::move(meta), slot.kind == Slot::Kind::Captured ? real : at::Tensor());
+  auto self = c10::intrusive_ptr<Tracer>::reclaim_copy(&tracer_);
   lifted.contents = make_fake(meta_copy(real), real.device(), lifted.value, self,
                               layout == layouts_.end() ? nullptr : layout->second);
   lifted.wrapper = functional::to_functional_tensor(lifted.contents);

@@ -119,6 +119,20 @@ TEST(Decompose, CapturesWhatTheFunctionReaches) {
   EXPECT_TRUE(interpret(graph, {x})[0].equal(-(x * table + table)));
 }
 
+TEST(Decompose, LeavesCallsOfChangingSizesAlone) {
+  const DecompositionTable table{{"aten.silu", [](const Values& in) -> Tensors {
+                                    return {in[0].toTensor() * in[0].toTensor().sigmoid()};
+                                  }}};
+  const Graph graph = decomposed(R"(
+graph(%x: f32[s0, 3] Primal 0, %y: f32[2] Primal 1, %s: i64[1] Sizes 0):
+  %a: f32[s0, 3] = aten.silu(%x)
+  %b: f32[2] = aten.silu(%y)
+  return (%a Output 0, %b Output 1)
+)",
+                                 table);
+  EXPECT_NE(graph.str().find("f32[s0, 3] = aten.silu"), std::string::npos) << graph.str();
+}
+
 TEST(Decompose, RefusesFunctionsThatDoNotFit) {
   EXPECT_EQ(
       error_of(one_call, {{"aten.silu",

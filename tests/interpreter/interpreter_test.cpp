@@ -240,5 +240,31 @@ TEST(Interpreter, TakesSizesThatChangeFromRunToRun) {
   EXPECT_THROW(run({x, torch::tensor({4.0, 5.0})}), UserError);
 }
 
+TEST(Interpreter, MakesViewsForTheSizesOfTheRun) {
+  const auto graph = parse(R"(graph(%x: f32[s0, 4] Primal 0, %s: i64[1] Sizes 0):
+  %a: f32[s0, 4] = aten.sin(%x)
+  %b: f32[4, s0]{1, 4} = aten.t(%a)
+  %c: f32[2, s0]{1, 4}+2 = aten.slice.Tensor(%b, 0, 2, 4, 1)
+  %d: f32[2, s0 + -1]{1, 4}+6 = aten.slice.Tensor(%c, 1, 1, size("s0"), 1)
+  %e: f32[2, s0 + -1]{1, 4} = aten.exp(%d)
+  %f: f32[2, s0 + -1]{1, 4} = aten.mul.Tensor(%e, 2)
+  return (%f Output 0)
+)");
+  graph.verify();
+  const Interpreter run(graph);
+  for (int64_t rows : {2, 3, 7}) {
+    const Tensor x = torch::randn({rows, 4});
+    const Tensor expected = x.sin().t().slice(0, 2, 4).slice(1, 1, rows).exp() * 2;
+    const Tensor actual = run({x, torch::tensor({rows})})[0];
+    EXPECT_TRUE(actual.equal(expected)) << rows;
+    EXPECT_EQ(actual.strides(), expected.strides()) << rows;
+  }
+  // What is laid out otherwise than the graph says is taken as well, by the operators themselves.
+  const Tensor x = torch::randn({4, 5}).t();
+  EXPECT_TRUE(
+      run({x, torch::tensor({5})})[0].equal(x.sin().t().slice(0, 2, 4).slice(1, 1).exp() * 2));
+  EXPECT_THROW(run({x, torch::empty({0}, torch::kLong)}), UserError);
+}
+
 }  // namespace
 }  // namespace ahead

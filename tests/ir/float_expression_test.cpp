@@ -10,7 +10,7 @@
 #include "ahead/errors.h"
 #include "ahead/graph.h"
 #include "ahead/interpret.h"
-#include "ir/sizes/float_node.h"
+#include "ir/sizes/expression_node.h"
 #include "ir/sizes/size_guards.h"
 #include "support/round_trip.h"
 

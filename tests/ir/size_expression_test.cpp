@@ -6,7 +6,8 @@
 
 #include "ahead/errors.h"
 #include "ahead/graph.h"
-#include "ir/sizes/size_node.h"
+#include "ir/sizes/expression_node.h"
+#include "ir/sizes/sized_constants.h"
 #include "support/round_trip.h"
 
 namespace ahead {

@@ -96,7 +96,7 @@ TEST(Budget, BelievesTheCallersRuntimes) {
   const auto all = static_cast<double>(partition_default(joint).saved_bytes());
   const int64_t room = within(0.0, joint).saved_bytes() + 4 * 128 * 4;
   const auto width = [](const Node& node) {
-    return node.op().name() == "aten.mm" ? node.result()->meta.sizes[1] : 0;
+    return node.op().name() == "aten.mm" ? node.result()->meta.sizes[1].fixed() : 0;
   };
   const auto runs_again = [&](int64_t slow, int64_t product) {
     const auto runtime = [&](const Node& node) { return width(node) == slow ? 1e6 : 1.0; };

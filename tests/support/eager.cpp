@@ -131,7 +131,7 @@ bool same_bits(const at::Tensor& expected, const at::Tensor& actual) {
 
 TensorMeta meaningful(TensorMeta meta) {
   for (size_t dim = 0; dim < meta.sizes.size(); ++dim) {
-    if (meta.sizes[dim] <= 1 || meta.numel() == 0) meta.strides[dim] = 1;
+    if (meta.sizes[dim].fixed() <= 1 || meta.numel() == 0) meta.strides[dim] = 1;
   }
   return meta;
 }

@@ -93,7 +93,7 @@ class Generator {
                                             at::kComplexFloat, at::kFloat8_e4m3fn};
     static const char* devices[] = {"cpu", "cpu", "cpu", "cuda:0", "meta"};
     TensorMeta::Dims sizes(static_cast<size_t>(pick(5)));
-    for (int64_t& size : sizes) size = pick(6);
+    for (Dim& size : sizes) size = pick(6);
     TensorMeta meta = TensorMeta::contiguous(sizes, dtypes[pick(std::size(dtypes))],
                                              at::Device(devices[pick(std::size(devices))]));
     if (chance(3)) std::reverse(meta.strides.begin(), meta.strides.end());

@@ -192,12 +192,8 @@ class SizeExpression::Parser {
  public:
   explicit Parser(std::string_view text) : text_(text) {}
 
-  std::optional<SizeExpression> all() {
-    auto expression = sum();
-    return text_.is_at_end() ? expression : std::nullopt;
-  }
+  std::string_view rest() const { return text_.rest(); }
 
- private:
   std::optional<SizeExpression> sum() {
     std::optional<SizeExpression> total = product();
     while (total && text_.accept(" + ")) {
@@ -207,6 +203,7 @@ class SizeExpression::Parser {
     return total;
   }
 
+ private:
   std::optional<SizeExpression> product() {
     std::optional<SizeExpression> total = factor();
     while (total && text_.accept("*")) {
@@ -239,8 +236,16 @@ class SizeExpression::Parser {
   Scanner text_;
 };
 
+std::optional<SizeExpression> SizeExpression::parse_front(std::string_view& text) {
+  Parser parser(text);
+  auto expression = parser.sum();
+  text = parser.rest();
+  return expression;
+}
+
 std::optional<SizeExpression> SizeExpression::parse(std::string_view text) {
-  return Parser(text).all();
+  auto expression = parse_front(text);
+  return text.empty() ? expression : std::nullopt;
 }
 
 }  // namespace ahead

@@ -21,6 +21,8 @@ class SizeExpression {
   static SizeExpression symbol(uint32_t number);
   /// Reads what str() gives; nothing if it is something else.
   static std::optional<SizeExpression> parse(std::string_view text);
+  /// The same for what a text begins with, which is taken away from it.
+  static std::optional<SizeExpression> parse_front(std::string_view& text);
 
   SizeExpression operator+(const SizeExpression& other) const;
   SizeExpression operator-(const SizeExpression& other) const;

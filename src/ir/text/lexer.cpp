@@ -38,6 +38,11 @@ Token Lexer::next() {
   return current;
 }
 
+void Lexer::skip(size_t count) {
+  position_ = token_.offset + count;
+  token_ = scan();
+}
+
 template <class Wanted>
 std::string_view Lexer::take_while(Wanted&& wanted) {
   const size_t start = position_;

@@ -36,6 +36,10 @@ class Lexer {
   const Token& peek() const { return token_; }
   /// Returns the token at hand and moves on to the next one.
   Token next();
+  /// The text from the token at hand on.
+  std::string_view rest() const { return source_.substr(token_.offset); }
+  /// Moves on to the token after this many characters of it.
+  void skip(size_t count);
   /// Throws UserError with the line and the column of an offset, and a caret below the line.
   [[noreturn]] void fail(size_t offset, const std::string& message) const;
   /// The contents of a string token.

@@ -36,6 +36,7 @@ class Parser : private TermParser {
   };
 
   void input();
+  void example_sizes();
   void statement();
   void output();
   std::vector<Return> returns();
@@ -246,9 +247,19 @@ void Parser::input() {
   TensorMeta layout = meta();
   bool needs_grad = requires_grad();
   const Slot place = slot();
+  if (place.kind == Slot::Kind::Sizes) example_sizes();
   needs_grad = requires_grad() || needs_grad;
   layout.requires_grad = needs_grad;
   define(name, graph_.add_input(place, std::move(layout)));
+}
+
+void Parser::example_sizes() {
+  if (!lexer_.peek().is_word("like")) return;
+  lexer_.next();
+  expect('[');
+  std::vector<int64_t> sizes;
+  separated(']', [&] { sizes.push_back(integer("a size")); });
+  graph_.set_example_sizes(std::move(sizes));
 }
 
 void Parser::output() {

@@ -15,10 +15,18 @@ namespace {
 /// Inputs and outputs that fit in so many characters stand on one line, else on one line each.
 constexpr size_t entries_on_one_line = 88;
 
+void append_dim(std::string& out, Dim dim) {
+  if (dim.is_fixed()) {
+    append_int(out, dim.fixed());
+  } else {
+    out += dim.str();
+  }
+}
+
 void append_dims(std::string& out, const TensorMeta::Dims& dims) {
   for (size_t i = 0; i < dims.size(); ++i) {
     if (i != 0) out += ", ";
-    append_int(out, dims[i]);
+    append_dim(out, dims[i]);
   }
 }
 
@@ -45,7 +53,7 @@ void append_layout(std::string& out, const TensorMeta& meta) {
   }
   if (meta.offset != 0) {
     out += '+';
-    append_int(out, meta.offset);
+    append_dim(out, meta.offset);
   }
   if (meta.device != at::Device(at::kCPU)) out.append(" @").append(meta.device.str());
 }
@@ -129,7 +137,15 @@ void Printer::append_input(std::string& out, const Graph::Input& input) const {
   }
   out += ' ';
   append_slot(out, input.slot);
+  if (input.slot.kind == Slot::Kind::Sizes) append_example_sizes(out);
   append_requires_grad(out, input.value != nullptr && input.value->meta.requires_grad);
+}
+
+void Printer::append_example_sizes(std::string& out) const {
+  if (!options_.debug_info || graph_.example_sizes().empty()) return;
+  out += " like [";
+  append_dims(out, Dims(graph_.example_sizes()));
+  out += ']';
 }
 
 void Printer::append_output(std::string& out, const Graph::Output& output) const {

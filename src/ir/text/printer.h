@@ -22,6 +22,8 @@ class Printer {
   void append_graph(std::string& out) const;
   void append_input(std::string& out, const Graph::Input& input) const;
   void append_output(std::string& out, const Graph::Output& output) const;
+  /// Those that a graph with changing sizes was made for, behind their input.
+  void append_example_sizes(std::string& out) const;
   /// Appends one statement, without indentation and end of line.
   void append_node(std::string& out, const Node& node) const;
   void append_name(std::string& out, const Value* value) const;

@@ -7,8 +7,7 @@
 
 #include "ir/constants.h"
 #include "ir/names.h"
-#include "ir/sizes/float_node.h"
-#include "ir/sizes/size_node.h"
+#include "ir/sizes/expression_node.h"
 #include "ir/tensor_meta.h"
 
 namespace ahead {
@@ -60,9 +59,24 @@ std::string TermParser::quoted(const char* what) {
   return text;
 }
 
+Dim TermParser::dim(const char* what) {
+  const Token& token = lexer_.peek();
+  std::string_view text = lexer_.rest();
+  const std::string_view behind = text.substr(std::min(text.size(), token.text.size()));
+  const bool is_expression =
+      token.kind == Token::Kind::word || (token.kind == Token::Kind::integer &&
+                                          (behind.starts_with("*") || behind.starts_with(" + ")));
+  if (!is_expression) return integer(what);
+  const size_t length = text.size();
+  const auto expression = SizeExpression::parse_front(text);
+  if (!expression) return integer(what);
+  lexer_.skip(length - text.size());
+  return Dim::of(*expression);
+}
+
 TensorMeta::Dims TermParser::dims(char close) {
   TensorMeta::Dims dims;
-  separated(close, [&] { dims.push_back(integer("an integer")); });
+  separated(close, [&] { dims.push_back(dim("an integer")); });
   return dims;
 }
 
@@ -78,7 +92,7 @@ TensorMeta TermParser::meta() {
   meta.sizes = dims(']');
   meta.strides = contiguous_strides(meta.sizes);
   if (accept('{')) meta.strides = dims('}');
-  if (accept('+')) meta.offset = integer("a storage offset");
+  if (accept('+')) meta.offset = dim("a storage offset");
   if (lexer_.peek().kind == Token::Kind::device) {
     const Token device = lexer_.next();
     try {

@@ -38,6 +38,7 @@ class TermParser {
  private:
   double real();
   std::string quoted(const char* what);
+  Dim dim(const char* what);
   TensorMeta::Dims dims(char close);
   c10::IValue integer_constant();
   c10::IValue word_constant(const c10::TypePtr& type);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ahead/errors.h"
 #include "ahead/host_state.h"
 #include "observe/recorder/place.h"
 #include "observe/recorder/recorder.h"
@@ -81,6 +82,7 @@ void Recorder::add_number_of_host(const HostInput& input, const at::Tensor& numb
 }  // namespace observe
 
 std::vector<at::Tensor> take_next(const std::shared_ptr<HostState>& state) {
+  if (state == nullptr) throw UserError("take_next", "the HostState is null. Make one first.");
   if (observe::Recorder* recorder = observe::Recorder::current()) return recorder->take_next(state);
   std::vector<at::Tensor> numbers = state->inputs(0);
   state->commit();

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <unordered_set>
 
+#include "ir/sizes/sized_constants.h"
 #include "ops/facts/facts.h"
 
 namespace ahead::ops {
@@ -30,8 +31,10 @@ bool is_layout_view(const Node& node) {
   if (operators->count(&node.op()) == 0 || !node.args()[0].is_value() ||
       node.results()[0] == nullptr)
     return false;
-  return std::none_of(node.args().begin() + 1, node.args().end(), [](const Argument& arg) {
-    return !arg.is_constant() || arg.constant().isSymInt() || arg.constant().isSymIntList();
+  // A description without symbols tells nothing of what follows from sizes.
+  const bool tells_all = !node.result()->meta.is_fixed();
+  return std::none_of(node.args().begin() + 1, node.args().end(), [&](const Argument& arg) {
+    return !arg.is_constant() || (!tells_all && has_sizes(arg.constant()));
   });
 }
 

@@ -209,7 +209,7 @@ class Call {
     at::AutoGradMode mode(write.seen_by_autograd);
     if (write.geometry) {
       input.as_strided_(write.geometry->sizes, write.geometry->strides,
-                        input.storage_offset() + write.geometry->offset);
+                        input.storage_offset() + write.geometry->offset.fixed());
     }
     if (write.output < 0) return;
     const at::Tensor& contents = outputs_[static_cast<size_t>(write.output)];
@@ -234,7 +234,7 @@ class Call {
       const TensorMeta& geometry = reshape.geometry;
       // Autograd makes the grad_fn of a view anew, from its layout.
       at::NoGradGuard no_grad;
-      argument.as_strided_(geometry.sizes, geometry.strides, geometry.offset);
+      argument.as_strided_(geometry.sizes, geometry.strides, geometry.offset.fixed());
       if (!argument.is_inference()) raise_version(argument, -1);
     }
     for (const Epilogue::VersionBump& raised : plan_.epilogue.version_bumps) {

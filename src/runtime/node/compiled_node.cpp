@@ -28,7 +28,7 @@ void lay_out(at::Tensor& tensor, const TensorMeta& expected) {
 bool lies_like(const at::Tensor& tensor, const TensorMeta& expected) {
   for (size_t i = 0; i < expected.sizes.size(); ++i) {
     const auto dim = static_cast<int64_t>(i);
-    if (expected.sizes[i] > 1 && tensor.stride(dim) != expected.strides[i]) return false;
+    if (expected.sizes[i].fixed() > 1 && tensor.stride(dim) != expected.strides[i]) return false;
   }
   return true;
 }

@@ -3,6 +3,7 @@
 
 #include "ahead/errors.h"
 #include "ir/layout_copy.h"
+#include "ir/sizes/sized_constants.h"
 #include "ops/facts/node_facts.h"
 #include "runtime/node/backward_program.h"
 
@@ -176,11 +177,10 @@ class TangentRemover {
     static const Operator* const empty_strided = Operator::find("aten.empty_strided");
     static const Operator* const zeros_like = Operator::find("aten.zeros_like");
     const c10::IValue none;
-    Node* empty = graph_.add_node(
-        *empty_strided,
-        {c10::IValue(at::IntArrayRef(meta.sizes)), c10::IValue(at::IntArrayRef(meta.strides)),
-         c10::IValue(meta.dtype), none, c10::IValue(meta.device), none},
-        &before);
+    Node* empty = graph_.add_node(*empty_strided,
+                                  {to_constant(meta.sizes), to_constant(meta.strides),
+                                   c10::IValue(meta.dtype), none, c10::IValue(meta.device), none},
+                                  &before);
     Value* shape = graph_.add_return(empty, meta);
     Node* zeros = graph_.add_node(*zeros_like, {shape, none, none, none, none, none}, &before);
     return graph_.add_return(zeros, meta);

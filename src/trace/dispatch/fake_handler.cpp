@@ -5,7 +5,7 @@
 #include "ahead/errors.h"
 #include "base/autocast.h"
 #include "ir/signature.h"
-#include "ir/sizes/size_node.h"
+#include "ir/sizes/sized_constants.h"
 #include "ops/facts/node_facts.h"
 #include "tensors/below_tracing.h"
 #include "tensors/map_tensors.h"
@@ -274,8 +274,9 @@ void FakeHandler::wrap_list(Node* node, c10::IValue& slot) {
   std::vector<at::Tensor> tensors = slot.toTensorVector();
   std::vector<std::optional<TensorMeta>> metas;
   metas.reserve(tensors.size());
-  for (const at::Tensor& tensor : tensors) metas.push_back(describe_result(tensor));
   size_t next = node->results().size();
+  for (const at::Tensor& tensor : tensors)
+    metas.push_back(describe_result(tensor, next + metas.size()));
   tracer_->writer().graph().add_return_list(node, std::move(metas));
   for (at::Tensor& tensor : tensors) {
     Value* value = node->result(next++);
@@ -288,17 +289,20 @@ void FakeHandler::wrap_list(Node* node, c10::IValue& slot) {
 void FakeHandler::wrap_result(Node* node, c10::IValue& slot, bool is_written) {
   const bool is_new_tensor = slot.isNone() || (slot.isTensor() && !is_written);
   at::Tensor meta = is_new_tensor && slot.isTensor() ? slot.toTensor() : at::Tensor();
-  Value* value = tracer_->writer().graph().add_return(node, describe_result(meta));
+  Value* value =
+      tracer_->writer().graph().add_return(node, describe_result(meta, node->results().size()));
   if (value != nullptr)
     slot = make_result(std::move(meta), value, layout_of(value->index()));
   else if (is_new_tensor)
     slot = c10::IValue(at::Tensor());
 }
 
-std::optional<TensorMeta> FakeHandler::describe_result(const at::Tensor& meta) const {
+std::optional<TensorMeta> FakeHandler::describe_result(const at::Tensor& meta,
+                                                       size_t result) const {
   if (!meta.defined()) return std::nullopt;
   TensorMeta description = TensorMeta::of(meta);
   description.device = device_;
+  if (result < layouts_.size()) layouts_[result].describe(description);
   return description;
 }
 
@@ -316,7 +320,8 @@ void FakeHandler::note_written() {
 /// The node owns the arguments it writes to; each is one more result.
 void FakeHandler::add_written(Node* node) {
   for (at::Tensor& meta : written_) {
-    Value* value = tracer_->writer().graph().add_return(node, describe_result(meta));
+    Value* value =
+        tracer_->writer().graph().add_return(node, describe_result(meta, layouts_.size()));
     meta = make_result(std::move(meta), value, nullptr);
   }
 }

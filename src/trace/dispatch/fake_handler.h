@@ -38,7 +38,7 @@ class FakeHandler {
   void wrap_results(Node* node);
   void wrap_list(Node* node, c10::IValue& slot);
   void wrap_result(Node* node, c10::IValue& slot, bool is_written);
-  std::optional<TensorMeta> describe_result(const at::Tensor& meta) const;
+  std::optional<TensorMeta> describe_result(const at::Tensor& meta, size_t result) const;
   at::Tensor make_result(at::Tensor meta, Value* value,
                          std::shared_ptr<const SymbolicLayout> layout) const;
   void find_layouts();

@@ -27,7 +27,7 @@ void mirror_shape(const Outside& outside, const at::Tensor& reshaped) {
     if (!lifted.wrapper.is_same(reshaped) || has_other_memory(lifted)) continue;
     const TensorMeta shape = geometry_of(lifted);
     lifted.real.unsafeGetTensorImpl()->set_sizes_and_strides(shape.sizes, shape.strides,
-                                                             shape.offset);
+                                                             shape.offset.fixed());
   }
 }
 

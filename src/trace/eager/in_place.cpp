@@ -9,7 +9,7 @@
 #include <algorithm>
 
 #include "ahead/errors.h"
-#include "ir/sizes/size_node.h"
+#include "ir/sizes/sized_constants.h"
 #include "ops/facts/facts.h"
 #include "tensors/map_tensors.h"
 #include "trace/dispatch/fake_handler.h"

@@ -3,13 +3,19 @@
 #include <algorithm>
 #include <numeric>
 
-#include "ir/sizes/size_node.h"
+#include "ir/sizes/sized_constants.h"
 
 namespace ahead::tracing {
 namespace {
 
 bool is_fixed_size(const c10::SymInt& size) {
   return size.maybe_as_int().has_value();
+}
+
+Dims to_dims(const std::vector<c10::SymInt>& integers) {
+  Dims dims;
+  for (const c10::SymInt& integer : integers) dims.push_back(to_dim(integer));
+  return dims;
 }
 
 }  // namespace
@@ -46,6 +52,13 @@ SymbolicLayout SymbolicLayout::ordered_like(std::vector<c10::SymInt> sizes,
 bool SymbolicLayout::is_fixed() const {
   return std::all_of(sizes.begin(), sizes.end(), is_fixed_size) &&
          std::all_of(strides.begin(), strides.end(), is_fixed_size) && is_fixed_size(offset);
+}
+
+void SymbolicLayout::describe(TensorMeta& meta) const {
+  if (is_fixed()) return;
+  meta.sizes = to_dims(sizes);
+  meta.strides = to_dims(strides);
+  meta.offset = to_dim(offset);
 }
 
 bool SymbolicLayout::describes(const at::Tensor& tensor) const {

@@ -6,6 +6,8 @@
 #include <optional>
 #include <vector>
 
+#include "ahead/graph.h"
+
 namespace ahead::tracing {
 
 /// The layout of a tensor whose sizes may differ from run to run.
@@ -25,6 +27,8 @@ struct SymbolicLayout {
 
   /// Whether it is the same for all sizes.
   bool is_fixed() const;
+  /// Says in a description what may change.
+  void describe(TensorMeta& meta) const;
   /// Whether it is that of `tensor` for the sizes for which is traced.
   bool describes(const at::Tensor& tensor) const;
 };

@@ -1,43 +1,52 @@
 #pragma once
 
-#include <ATen/core/ivalue.h>
+#include <c10/core/SymFloat.h>
 #include <c10/core/SymInt.h>
 #include <c10/core/SymNodeImpl.h>
 
 #include <memory>
 #include <string>
+#include <type_traits>
 
 #include "ir/sizes/size_guards.h"
 
 namespace ahead {
 
-/// A SizeExpression where LibTorch expects an integer: its formulas compute with it, and what they
-/// decide by it is noted.
-class SizeNode final : public c10::SymNodeImpl {
+/// An expression where LibTorch expects a number: its formulas compute with it, and what they
+/// decide by it is noted. What only integers or only floating-point numbers can do is refused for
+/// the others as LibTorch refuses it.
+template <class Expression>
+class ExpressionNode final : public c10::SymNodeImpl {
  public:
-  SizeNode(SizeExpression expression, std::shared_ptr<SizeGuards> guards)
+  static constexpr bool kIsSize = std::is_same_v<Expression, SizeExpression>;
+  using Value = std::conditional_t<kIsSize, int64_t, double>;
+  using Number = std::conditional_t<kIsSize, c10::SymInt, c10::SymFloat>;
+
+  /// Without guards nothing can be decided, nor asked for: the number is one of a graph.
+  ExpressionNode(Expression expression, std::shared_ptr<SizeGuards> guards)
       : expression_(std::move(expression)), guards_(std::move(guards)) {}
 
-  /// The expression as LibTorch's integer; a plain one if it is a constant.
-  static c10::SymInt make(const SizeExpression& expression,
-                          const std::shared_ptr<SizeGuards>& guards);
-  /// The node behind an integer; null if there is none of this class.
-  static const SizeNode* in(const c10::SymInt& size);
+  /// The expression as LibTorch's number; a plain one if it is a constant.
+  static Number make(const Expression& expression, const std::shared_ptr<SizeGuards>& guards);
+  /// The node behind a number; null if there is none of this class.
+  static const ExpressionNode* in(const Number& number);
 
-  const SizeExpression& expression() const { return expression_; }
+  const Expression& expression() const { return expression_; }
   /// Its value in the run that is being written down.
-  int64_t peek() const;
+  Value peek() const;
 
-  bool is_int() override { return true; }
+  bool is_int() override { return kIsSize; }
   bool is_bool() override { return false; }
-  bool is_float() override { return false; }
+  bool is_float() override { return !kIsSize; }
   bool has_hint() override { return guards_ != nullptr; }
   std::string str() override { return expression_.str(); }
   c10::SymNode clone() override;
   c10::SymNode wrap_int(int64_t number) override;
+  c10::SymNode wrap_float(double number) override;
   c10::SymNode add(const c10::SymNode& other) override;
   c10::SymNode sub(const c10::SymNode& other) override;
   c10::SymNode mul(const c10::SymNode& other) override;
+  c10::SymNode truediv(const c10::SymNode& other) override;
   c10::SymNode floordiv(const c10::SymNode& other) override;
   c10::SymNode mod(const c10::SymNode& other) override;
   c10::SymNode neg() override;
@@ -67,23 +76,24 @@ class SizeNode final : public c10::SymNodeImpl {
   int64_t int_() override { return guard_int("", 0); }
 
  private:
-  c10::SymNode make_node(SizeExpression expression) const;
-  bool decide(SizeGuards::Relation relation, const SizeExpression& left,
-              const SizeExpression& right) const;
+  using Relation = SizeGuards::Relation;
 
-  SizeExpression expression_;
+  SizeGuards& guards() const;
+  c10::SymNode make_node(Expression expression) const;
+  c10::SymNode decide(Relation relation, const Expression& left, const Expression& right) const;
+  /// Its value, on which the program depends from now on.
+  Value pin(const char* file, int64_t line) const;
+
+  Expression expression_;
   std::shared_ptr<SizeGuards> guards_;
 };
 
-/// The value of an integer in the run that is being written down, on which nothing depends then.
-int64_t peek(const c10::SymInt& size);
+/// Where LibTorch expects an integer.
+using SizeNode = ExpressionNode<SizeExpression>;
+/// Where LibTorch expects a floating-point number.
+using FloatNode = ExpressionNode<FloatExpression>;
 
-/// Whether a constant of a graph is made of sizes, itself or in a list: an integer, or a
-/// floating-point number (ir/float_node.h).
-bool has_sizes(const c10::IValue& constant);
-/// The constant for these sizes. Throws UserError if there are too few of them.
-c10::IValue with_sizes(const c10::IValue& constant, c10::ArrayRef<int64_t> sizes);
-/// The same for the sizes of the run that is being written down.
-c10::IValue with_peeked_sizes(const c10::IValue& constant);
+extern template class ExpressionNode<SizeExpression>;
+extern template class ExpressionNode<FloatExpression>;
 
 }  // namespace ahead

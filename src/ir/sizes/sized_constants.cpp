@@ -1,0 +1,85 @@
+#include "ir/sizes/sized_constants.h"
+
+#include <string>
+
+#include "ahead/errors.h"
+#include "ir/sizes/expression_node.h"
+
+namespace ahead {
+namespace {
+
+/// The constant with the numbers that the function gives for what is made of sizes.
+template <class ValueOf>
+c10::IValue replace_sizes(const c10::IValue& constant, ValueOf&& value_of) {
+  if (constant.isSymInt()) return value_of(constant.toSymInt());
+  if (constant.isSymFloat()) return value_of(constant.toSymFloat());
+  if (!has_sizes(constant)) return constant;
+  c10::List<int64_t> list;
+  for (const c10::IValue& item : constant.toListRef())
+    list.push_back(item.isSymInt() ? value_of(item.toSymInt()) : item.toInt());
+  return list;
+}
+
+/// The value of a node for these sizes.
+template <class Expression>
+auto evaluate(const ExpressionNode<Expression>* node, c10::ArrayRef<int64_t> sizes) {
+  using Value = decltype(node->expression().evaluate(sizes));
+  const Value value = node == nullptr ? Value() : node->expression().evaluate(sizes);
+  if (value) return *value;
+  throw UserError("sizes", (node == nullptr ? "size" : node->expression().str()) +
+                               ": it has no value for the " + std::to_string(sizes.size()) +
+                               " sizes given. Pass as many as the graph names, such that nothing "
+                               "is divided by zero.");
+}
+
+}  // namespace
+
+c10::SymInt to_sym_int(Dim dim) {
+  return dim.is_fixed() ? c10::SymInt(dim.fixed()) : SizeNode::make(dim.expression(), nullptr);
+}
+
+Dim to_dim(const c10::SymInt& integer) {
+  if (const auto known = integer.maybe_as_int()) return *known;
+  const SizeNode* node = SizeNode::in(integer);
+  TORCH_CHECK(node != nullptr, "a symbolic size of somebody else");
+  return Dim::of(node->expression());
+}
+
+c10::IValue to_constant(const Dims& dims) {
+  if (dims.is_fixed()) return c10::IValue(dims.fixed());
+  std::vector<c10::SymInt> integers;
+  for (const Dim& dim : dims) integers.push_back(to_sym_int(dim));
+  return c10::IValue(integers);
+}
+
+int64_t peek(const c10::SymInt& size) {
+  if (const auto known = size.maybe_as_int()) return *known;
+  const SizeNode* node = SizeNode::in(size);
+  TORCH_CHECK(node != nullptr, "a symbolic size of somebody else");
+  return node->peek();
+}
+
+double peek(const c10::SymFloat& number) {
+  if (!number.is_symbolic()) return number.expect_float();
+  const FloatNode* node = FloatNode::in(number);
+  TORCH_CHECK(node != nullptr, "a symbolic number of somebody else");
+  return node->peek();
+}
+
+bool has_sizes(const c10::IValue& constant) {
+  return constant.isSymInt() || constant.isSymIntList() || constant.isSymFloat();
+}
+
+c10::IValue with_sizes(const c10::IValue& constant, c10::ArrayRef<int64_t> sizes) {
+  return replace_sizes(constant, [&](const auto& number) {
+    using Number = std::decay_t<decltype(number)>;
+    using Node = std::conditional_t<std::is_same_v<Number, c10::SymInt>, SizeNode, FloatNode>;
+    return evaluate(Node::in(number), sizes);
+  });
+}
+
+c10::IValue with_peeked_sizes(const c10::IValue& constant) {
+  return replace_sizes(constant, [](const auto& number) { return peek(number); });
+}
+
+}  // namespace ahead

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <c10/core/SymFloat.h>
+#include <c10/core/SymInt.h>
+#include <c10/util/ArrayRef.h>
+
+#include <cstdint>
+
+#include "ahead/dim.h"
+
+/// Constants of graphs that are made of sizes.
+namespace ahead {
+
+/// The integer as it stands among the arguments of a node.
+c10::SymInt to_sym_int(Dim dim);
+/// The integer of which LibTorch's formulas made this one.
+Dim to_dim(const c10::SymInt& integer);
+/// The integers as they stand there.
+c10::IValue to_constant(const Dims& dims);
+
+/// The value of a number in the run that is being written down, on which nothing depends then.
+int64_t peek(const c10::SymInt& size);
+double peek(const c10::SymFloat& number);
+
+/// Whether a constant of a graph is made of sizes, itself or in a list: an integer, or a
+/// floating-point number.
+bool has_sizes(const c10::IValue& constant);
+/// The constant for these sizes. Throws UserError if there are too few of them.
+c10::IValue with_sizes(const c10::IValue& constant, c10::ArrayRef<int64_t> sizes);
+/// The same for the sizes of the run that is being written down.
+c10::IValue with_peeked_sizes(const c10::IValue& constant);
+
+}  // namespace ahead
