@@ -106,11 +106,12 @@ JointTrace trace_with_facts(const aot::FlatFunction& function,
 }
 
 Graph trace_symbolic(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
-                     const std::vector<std::optional<SymbolicLayout>>& layouts) {
+                     const std::vector<std::optional<Layout>>& layouts,
+                     const std::shared_ptr<SizeGuards>& guards) {
   std::vector<const Value*> escaped;
   Graph graph = counted_trace<Graph>({}, /*joint=*/false, &Session::run, function, inputs, escaped,
                                      [&](Tracer& tracer) {
-                                       if (!layouts.empty()) tracer.outside().let_sizes_change();
+                                       tracer.outside().let_sizes_change(guards);
                                        for (size_t i = 0; i < layouts.size(); ++i)
                                          if (layouts[i])
                                            tracer.outside().set_layout(inputs[i], *layouts[i]);
