@@ -14,7 +14,7 @@
 #include "engine/node_calls.h"
 #include "engine/operators.h"
 #include "ir/sizes/expression_node.h"
-#include "ir/sizes/sized_constants.h"
+#include "ir/sizes/layout.h"
 #include "ops/facts/node_facts.h"
 #include "passes/stages.h"
 #include "trace/joint_trace.h"
@@ -76,7 +76,7 @@ class PartTracer {
       const std::vector<at::Tensor> inputs = gather_inputs();
       return tracing::trace_symbolic(
           [this](const std::vector<at::Tensor>& traced) { return follow(traced); }, inputs,
-          layouts_);
+          layouts_, guards_);
     } catch (const ahead::Error& error) {
       throw NotTraceable(part_.end, error.msg());
     }
@@ -86,11 +86,13 @@ class PartTracer {
 
   bool is_lifted() const { return pattern_ != nullptr; }
 
-  c10::SymInt size(size_t position) const {
+  Dim dim(size_t position) const {
     const int32_t symbol = pattern_->symbol(position);
     if (symbol == SizePattern::kFixed) return backward_.sizes()[position];
-    return SizeNode::make(SizeExpression::symbol(static_cast<uint32_t>(symbol)), guards_);
+    return Dim::symbol(static_cast<uint32_t>(symbol));
   }
+
+  c10::SymInt size(size_t position) const { return to_sym_int(dim(position), guards_); }
 
   /// What stands for the number of a custom function that is at this position.
   c10::IValue number(const c10::IValue& now, size_t position) const {
@@ -100,10 +102,10 @@ class PartTracer {
     return FloatNode::make(FloatExpression::symbol(static_cast<uint32_t>(symbol)), guards_);
   }
 
-  std::vector<c10::SymInt> sizes(size_t first, size_t count) const {
-    std::vector<c10::SymInt> sizes;
-    for (size_t i = 0; i < count; ++i) sizes.push_back(size(first + i));
-    return sizes;
+  Dims dims(size_t first, size_t count) const {
+    Dims dims;
+    for (size_t i = 0; i < count; ++i) dims.push_back(dim(first + i));
+    return dims;
   }
 
   /// Says how the sizes that nodes hold, their tensors and the gradients that wait may change.
@@ -117,8 +119,8 @@ class PartTracer {
       if (!input.defined()) continue;
       const auto first = backward_.sizes_of_input(i);
       TORCH_CHECK(first, "a node holds a tensor that is not a plain one");
-      const auto dims = static_cast<size_t>(input.dim());
-      add_layout({sizes(*first, dims), sizes(*first + dims, dims), input.storage_offset()});
+      const auto count = static_cast<size_t>(input.dim());
+      add_layout({dims(*first, count), dims(*first + count, count), input.storage_offset()});
     }
     for (Part::Expected& expected : part_.expected) lift_gradient(expected);
   }
@@ -137,26 +139,21 @@ class PartTracer {
     if (!expected.gradient) return;
     const TensorMeta& meta = *expected.gradient;
     const size_t first = backward_.sizes_of_place(expected.place);
-    tracing::SymbolicLayout layout{sizes(first, meta.sizes.size()), {}, meta.offset.fixed()};
-    for (int64_t stride : meta.strides.fixed()) layout.strides.emplace_back(stride);
+    Layout layout{dims(first, meta.sizes.size()), meta.strides, meta.offset};
     expected.is_contiguous = gradients_.at(expected.place).is_contiguous();
     if (expected.is_contiguous) {
-      layout.strides = tracing::SymbolicLayout::contiguous(layout.sizes).strides;
+      layout.strides = Layout::contiguous(layout.sizes).strides;
     }
     const at::Tensor& gradient = gradients_.at(expected.place);
-    TORCH_CHECK(layout.describes(gradient) && gradient.strides() == at::IntArrayRef(peek(layout)),
+    const std::vector<int64_t>& values = guards_->values();
+    TORCH_CHECK(layout.describes(gradient, values) &&
+                    gradient.strides() == at::IntArrayRef(layout.strides.at(values)),
                 "a gradient that waits has other sizes than the tensor it belongs to");
     add_layout(std::move(layout));
   }
 
-  void add_layout(tracing::SymbolicLayout layout) {
+  void add_layout(Layout layout) {
     layouts_.push_back(layout.is_fixed() ? std::nullopt : std::optional(std::move(layout)));
-  }
-
-  static std::vector<int64_t> peek(const tracing::SymbolicLayout& layout) {
-    std::vector<int64_t> strides;
-    for (const c10::SymInt& stride : layout.strides) strides.push_back(ahead::peek(stride));
-    return strides;
   }
 
   void add_sizes(Graph& graph) {
@@ -302,7 +299,7 @@ class PartTracer {
       const auto& known = edge.function->input_metadata(edge.input_nr);
       if (known.was_default_constructed()) continue;
       const size_t first = backward_.sizes_of_place(static_cast<size_t>(target));
-      const auto shape = sizes(first, known.shape_as_dim_vector().size());
+      const auto shape = to_sym_ints(dims(first, known.shape_as_dim_vector().size()), guards_);
       lifted[i].emplace(known.options(),
                         torch::autograd::SymIntSmallVec(shape.begin(), shape.end()),
                         known.is_tensor_subclass(), /*is_nested=*/false, known.grad_dtype());
@@ -374,7 +371,7 @@ class PartTracer {
   const SizePattern* const pattern_;
   const std::shared_ptr<SizeGuards> guards_;
   /// Of what is traced, in order; empty: none changes.
-  std::vector<std::optional<tracing::SymbolicLayout>> layouts_;
+  std::vector<std::optional<Layout>> layouts_;
   std::vector<at::Tensor> places_;
   std::vector<at::Tensor> results_;
   TraceState state_;

@@ -50,6 +50,7 @@ const ShapeRules& shape_rules() {
     shapes::add_recurrent_rules(*table);
     shapes::add_reduction_rules(*table);
     shapes::add_sampling_rules(*table);
+    shapes::add_view_rules(*table);
     return table;
   }();
   return *rules;

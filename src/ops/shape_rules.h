@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "ahead/graph.h"
+#include "ops/layout_rules.h"
 
 /// Shape rules: what an operator's results look like, for operators without a C++ Meta kernel or
 /// whose Meta kernel differs from the real one. A rule has the operator's own C++ signature; it is
@@ -23,14 +24,18 @@ class ShapeRules {
   void add(const char* name, Function function) {
     kernels_.emplace(name, c10::KernelFunction::makeFromUnboxedFunction(function));
   }
+  /// Adds what follows for an `aten` operator where sizes change; see ops/layout_rules.h.
+  void add_layout(const char* name, LayoutRule rule) { layouts_.emplace(name, rule); }
   /// Says of an operator that only its kernel knows what its results look like.
   void add_unknowable(const char* name);
   /// Null if there is no rule.
   const c10::KernelFunction* find(const std::string& name) const;
   const std::unordered_map<std::string, c10::KernelFunction>& all() const { return kernels_; }
+  const std::unordered_map<std::string, LayoutRule>& layouts() const { return layouts_; }
 
  private:
   std::unordered_map<std::string, c10::KernelFunction> kernels_;
+  std::unordered_map<std::string, LayoutRule> layouts_;
 };
 
 /// Every rule there is.

@@ -11,7 +11,7 @@
 #include "ahead/trace.h"
 #include "base/autocast.h"
 #include "base/culprit.h"
-#include "trace/sizes/symbolic_layout.h"
+#include "ir/sizes/layout.h"
 
 namespace ahead::tracing {
 
@@ -122,8 +122,10 @@ class AliasedWrite : public Unsupported {
 };
 
 /// Traces a function without its gradient, for inputs whose layout may change: one layout for each,
-/// nothing for those that are fixed. Without any, no size changes.
+/// nothing for those that are fixed. What is decided by sizes is noted; without guards no size
+/// changes.
 Graph trace_symbolic(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
-                     const std::vector<std::optional<SymbolicLayout>>& layouts);
+                     const std::vector<std::optional<Layout>>& layouts,
+                     const std::shared_ptr<SizeGuards>& guards);
 
 }  // namespace ahead::tracing

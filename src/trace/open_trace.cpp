@@ -26,8 +26,8 @@ double OpenTrace::seconds() const {
 }
 
 void OpenTrace::run(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs) {
+  outside().let_sizes_change(options_.size_guards);
   for (size_t i = 0; i < options_.layouts.size(); ++i) {
-    if (i == 0) outside().let_sizes_change();
     if (options_.layouts[i]) outside().set_layout(inputs[i], *options_.layouts[i]);
   }
   for (const at::Tensor& input : inputs) inputs_.push_back(input.unsafeGetTensorImpl());

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ahead/executable.h"
-#include "trace/sizes/symbolic_layout.h"
+#include "ir/sizes/layout.h"
 #include "trace/tracer.h"
 
 namespace ahead::tracing {
@@ -20,8 +20,10 @@ struct ForwardOptions {
   bool joint = true;
   /// Whether the tensors that it makes are watched, since the trace will not be closed soon.
   bool watches_tensors = false;
-  /// The layout of each input that may change; without any, no size changes.
-  std::vector<std::optional<SymbolicLayout>> layouts = {};
+  /// For inputs whose layout may change: that of each, nothing for those that are fixed.
+  std::vector<std::optional<Layout>> layouts = {};
+  /// Notes what is decided by sizes that change; null: none changes.
+  std::shared_ptr<SizeGuards> size_guards = nullptr;
 };
 
 /// A function that was run under a tracer, whose trace can go on: its results can be looked at and

@@ -34,13 +34,13 @@ class Outside {
   /// The tensor from outside that this graph input stands for; undefined if it is forgotten.
   at::Tensor find_real(const Value& input) const;
 
-  /// Says that sizes may change from run to run.
-  void let_sizes_change() { sizes_change_ = true; }
-  bool sizes_change() const { return sizes_change_; }
+  /// Says that sizes may change from run to run, and where it is noted what is decided by them.
+  void let_sizes_change(std::shared_ptr<SizeGuards> guards) { guards_ = std::move(guards); }
+  bool sizes_change() const { return guards_ != nullptr; }
+  const std::shared_ptr<SizeGuards>& guards() const { return guards_; }
   /// Says of a tensor from outside, before it is met, how its layout may change.
-  void set_layout(const at::Tensor& real, SymbolicLayout layout) {
-    layouts_.emplace(real.unsafeGetTensorImpl(),
-                     std::make_shared<const SymbolicLayout>(std::move(layout)));
+  void set_layout(const at::Tensor& real, Layout layout) {
+    layouts_.emplace(real.unsafeGetTensorImpl(), std::make_shared<const Layout>(std::move(layout)));
   }
 
   /// The function is the recording of a call: nobody holds the real tensors meanwhile, so that they
@@ -89,14 +89,14 @@ class Outside {
 
   Tracer& tracer_;
   int32_t num_captured_ = 0;
-  bool sizes_change_ = false;
   bool is_replay_ = false;
   bool any_storage_is_addressed_ = false;
   std::vector<Lifted> lifted_;
   Ancestry ancestry_;  ///< of the lifted tensors, by position
   std::unordered_map<const c10::TensorImpl*, size_t> lifted_index_;
   std::unordered_map<const c10::StorageImpl*, size_t> lifted_storages_;
-  std::unordered_map<const c10::TensorImpl*, std::shared_ptr<const SymbolicLayout>> layouts_;
+  std::unordered_map<const c10::TensorImpl*, std::shared_ptr<const Layout>> layouts_;
+  std::shared_ptr<SizeGuards> guards_;  ///< null: no size changes
   std::unordered_map<const c10::TensorImpl*, at::Tensor> new_grads_;
   struct Constant {
     at::Tensor real, fake;

@@ -25,8 +25,9 @@ Graph detail::trace_flat(const aot::FlatFunction& function, const std::vector<at
 
 Graph tracing::trace_symbolic(const aot::FlatFunction& function,
                               const std::vector<at::Tensor>& inputs,
-                              const std::vector<std::optional<SymbolicLayout>>& layouts) {
-  return trace_plain(function, inputs, {.joint = false, .layouts = layouts});
+                              const std::vector<std::optional<Layout>>& layouts,
+                              const std::shared_ptr<SizeGuards>& guards) {
+  return trace_plain(function, inputs, {.joint = false, .layouts = layouts, .size_guards = guards});
 }
 
 }  // namespace ahead

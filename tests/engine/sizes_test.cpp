@@ -5,6 +5,7 @@
 
 #include "ahead/compiled_autograd.h"
 #include "ahead/interpret.h"
+#include "ahead/passes.h"
 #include "support/engine_check.h"
 #include "support/round_trip.h"
 
@@ -434,7 +435,21 @@ TEST_F(EngineSizes, GraphsNameTheSizesTheyTake) {
   EXPECT_EQ(graphs[0]->str().find("size("), std::string::npos);
   EXPECT_NE(graphs[1]->str().find("size(\"s0\")"), std::string::npos) << graphs[1]->str();
   EXPECT_EQ(graphs[1]->inputs().back().slot.kind, Slot::Kind::Sizes);
+  EXPECT_NE(graphs[1]->str().find(": f32[s0, 4]"), std::string::npos) << graphs[1]->str();
+  EXPECT_EQ(graphs[1]->example_sizes(), std::vector<int64_t>{3});
   for (const auto& graph : graphs) expect_round_trip(*graph);
+}
+
+TEST_F(EngineSizes, AllPassesRunForThem) {
+  Layer layer;
+  expect_as_eager([&](int64_t n) { return layer(n, 7); }, layer.parameters(), {5, 2, 3, 6, 9},
+                  {.dynamic = true});
+  for (const auto& graph : compiled_autograd::graphs()) {
+    for (const passes::Pass& pass : passes::all()) {
+      Graph again(*graph);
+      EXPECT_EQ(pass.run(again), 0u) << pass.name << " changes\n" << graph->str();
+    }
+  }
 }
 
 TEST_F(EngineSizes, GradientsThatAreAskedForHaveThem) {

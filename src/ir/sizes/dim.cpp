@@ -58,6 +58,9 @@ std::string Dim::str() const {
 }
 
 Dim Dim::combine(char operation, Dim other) const {
+  // Most quotients are of integers that are not negative.
+  if (operation == '/' && are_fixed(other) && bits_ >= 0 && other.bits_ > 0)
+    return bits_ / other.bits_;
   const SizeExpression left = expression(), right = other.expression();
   switch (operation) {
     case '+':

@@ -4,6 +4,7 @@
 
 #include "ahead/errors.h"
 #include "ir/sizes/expression_node.h"
+#include "ir/sizes/layout.h"
 
 namespace ahead {
 namespace {
@@ -34,22 +35,9 @@ auto evaluate(const ExpressionNode<Expression>* node, c10::ArrayRef<int64_t> siz
 
 }  // namespace
 
-c10::SymInt to_sym_int(Dim dim) {
-  return dim.is_fixed() ? c10::SymInt(dim.fixed()) : SizeNode::make(dim.expression(), nullptr);
-}
-
-Dim to_dim(const c10::SymInt& integer) {
-  if (const auto known = integer.maybe_as_int()) return *known;
-  const SizeNode* node = SizeNode::in(integer);
-  TORCH_CHECK(node != nullptr, "a symbolic size of somebody else");
-  return Dim::of(node->expression());
-}
-
 c10::IValue to_constant(const Dims& dims) {
   if (dims.is_fixed()) return c10::IValue(dims.fixed());
-  std::vector<c10::SymInt> integers;
-  for (const Dim& dim : dims) integers.push_back(to_sym_int(dim));
-  return c10::IValue(integers);
+  return c10::IValue(to_sym_ints(dims, nullptr));
 }
 
 int64_t peek(const c10::SymInt& size) {

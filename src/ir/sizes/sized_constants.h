@@ -12,11 +12,7 @@
 /// Constants of graphs that are made of sizes.
 namespace ahead {
 
-/// The integer as it stands among the arguments of a node.
-c10::SymInt to_sym_int(Dim dim);
-/// The integer of which LibTorch's formulas made this one.
-Dim to_dim(const c10::SymInt& integer);
-/// The integers as they stand there.
+/// The integers as they stand among the arguments of a node.
 c10::IValue to_constant(const Dims& dims);
 
 /// The value of a number in the run that is being written down, on which nothing depends then.

@@ -1,4 +1,5 @@
 #include "ops/shapes/families.h"
+#include "ops/shapes/layouts.h"
 #include "ops/shapes/make.h"
 #include "ops/shapes/pointwise.h"
 
@@ -97,6 +98,14 @@ void add_activation_rules(ShapeRules& rules) {
   rules.add("glu_jvp", TORCH_FN(glu_jvp));
   rules.add("native_dropout", TORCH_FN(native_dropout));
   rules.add("native_dropout_backward", TORCH_FN(native_dropout_backward));
+  rules.add_layout("_softmax", like_layout<0>);
+  rules.add_layout("_log_softmax", like_layout<0>);
+  rules.add_layout("_softmax_backward_data", like_layout<0>);
+  rules.add_layout("_log_softmax_backward_data", like_layout<0>);
+  rules.add_layout("native_dropout_backward", like_layout<0>);
+  rules.add_layout("glu_backward", like_layout<1>);
+  rules.add_layout("mish_backward", pointwise_layout);
+  rules.add_layout("_prelu_kernel_backward", like_layout<1, 1>);
 }
 
 }  // namespace ahead::ops::shapes

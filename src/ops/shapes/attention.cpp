@@ -1,6 +1,7 @@
 #include <tuple>
 
 #include "ops/shapes/families.h"
+#include "ops/shapes/layouts.h"
 #include "ops/shapes/make.h"
 
 namespace ahead::ops::shapes {
@@ -113,6 +114,9 @@ void add_attention_rules(ShapeRules& rules) {
   rules.add("_scaled_dot_product_flash_attention_backward", TORCH_FN(flash_backward));
   rules.add("_scaled_dot_product_efficient_attention", TORCH_FN(efficient));
   rules.add("_scaled_dot_product_efficient_attention_backward", TORCH_FN(efficient_backward));
+  rules.add_layout("_scaled_dot_product_flash_attention_for_cpu_backward", like_layout<1, 2, 3>);
+  rules.add_layout("_scaled_dot_product_flash_attention_backward", like_layout<1, 2, 3>);
+  rules.add_layout("_scaled_dot_product_efficient_attention_backward", like_layout<1, 2, 3, 4>);
 }
 
 }  // namespace ahead::ops::shapes

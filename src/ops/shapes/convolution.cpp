@@ -2,6 +2,7 @@
 
 #include "ops/shapes/device_view.h"
 #include "ops/shapes/families.h"
+#include "ops/shapes/layouts.h"
 #include "ops/shapes/make.h"
 #include "ops/shapes/pointwise.h"
 
@@ -318,6 +319,15 @@ Tensor cudnn_convolution_add_relu(const Tensor& input, const Tensor& weight, con
   return fast(input, weight, bias, plain(weight, stride, padding, dilation, groups));
 }
 
+Layouts convolution_backward_layout(const LayoutCall& call) {
+  Layouts layouts(call.results.size());
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    if (!call.results[i].defined()) continue;
+    layouts[i] = i < 2 ? in_order(call, call.sizes(1 + i), i) : Layout::contiguous(call.list(3));
+  }
+  return layouts;
+}
+
 }  // namespace
 
 void add_convolution_rules(ShapeRules& rules) {
@@ -338,6 +348,7 @@ void add_convolution_rules(ShapeRules& rules) {
   rules.add("cudnn_convolution_transpose", TORCH_FN(cudnn_convolution_transpose));
   rules.add("cudnn_convolution_relu", TORCH_FN(cudnn_convolution_relu));
   rules.add("cudnn_convolution_add_relu", TORCH_FN(cudnn_convolution_add_relu));
+  rules.add_layout("convolution_backward", convolution_backward_layout);
 }
 
 }  // namespace ahead::ops::shapes

@@ -1,4 +1,5 @@
 #include "ops/shapes/families.h"
+#include "ops/shapes/layouts.h"
 #include "ops/shapes/make.h"
 
 namespace ahead::ops::shapes {
@@ -17,12 +18,26 @@ void check_indices(const Tensor& indices, const char* name) {
               indices.scalar_type(), " instead");
 }
 
+/// One row for each index.
+Dims embedding_sizes(Dims indices, Dim features) {
+  indices.push_back(features);
+  return indices;
+}
+
+Layouts embedding_layout(const LayoutCall& call) {
+  return {Layout::contiguous(embedding_sizes(call.sizes(1), call.sizes(0)[1]))};
+}
+
+/// As many rows as an argument says, each as long as those of the gradient.
+template <size_t Argument>
+Layouts weight_layout(const LayoutCall& call) {
+  return {Layout::contiguous({call.integer(Argument), call.sizes(0).back()})};
+}
+
 Tensor embedding(const Tensor& weight, const Tensor& indices, int64_t, bool, bool) {
   TORCH_CHECK(weight.dim() == 2, "'weight' must be 2-D");
   check_indices(indices, "indices");
-  Ints sizes = indices.sizes().vec();
-  sizes.push_back(weight.size(1));
-  return make(sizes, weight.scalar_type());
+  return make(embedding_sizes(indices.sizes(), weight.size(1)), weight.scalar_type());
 }
 
 Tensor embedding_dense_backward(const Tensor& grad, const Tensor& indices, int64_t num_weights,
@@ -112,6 +127,10 @@ void add_embedding_rules(ShapeRules& rules) {
   rules.add("_embedding_bag_dense_backward", TORCH_FN(embedding_bag_dense_backward));
   rules.add("_embedding_bag_per_sample_weights_backward",
             TORCH_FN(embedding_bag_per_sample_weights_backward));
+  rules.add_layout("embedding", embedding_layout);
+  rules.add_layout("embedding_dense_backward", weight_layout<2>);
+  rules.add_layout("_embedding_bag_backward", weight_layout<6>);
+  rules.add_layout("_embedding_bag_dense_backward", weight_layout<5>);
 }
 
 }  // namespace ahead::ops::shapes

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "ops/shapes/families.h"
+#include "ops/shapes/layouts.h"
 #include "ops/shapes/make.h"
 
 namespace ahead::ops::shapes {
@@ -94,6 +95,21 @@ void add_factory_rules(ShapeRules& rules) {
   rules.add("_assert_async", TORCH_FN(assert_true));
   rules.add("_assert_async.msg", TORCH_FN(assert_true_or_say));
   rules.add("_functional_assert_async.msg", TORCH_FN(assert_after));
+  rules.add_layout("zeros", listed_layout<0>);
+  rules.add_layout("ones", listed_layout<0>);
+  rules.add_layout("full", listed_layout<0>);
+  rules.add_layout("empty.memory_format", listed_layout<0>);
+  rules.add_layout("new_zeros", listed_layout<1>);
+  rules.add_layout("new_ones", listed_layout<1>);
+  rules.add_layout("new_full", listed_layout<1>);
+  rules.add_layout("new_empty", listed_layout<1>);
+  rules.add_layout("empty_strided", listed_with_strides_layout<0>);
+  rules.add_layout("new_empty_strided", listed_with_strides_layout<1>);
+  rules.add_layout("zeros_like", like_layout<0>);
+  rules.add_layout("ones_like", like_layout<0>);
+  rules.add_layout("full_like", like_layout<0>);
+  rules.add_layout("empty_like", like_layout<0>);
+  rules.add_layout("fill.Scalar", like_layout<0>);
 }
 
 }  // namespace ahead::ops::shapes

@@ -28,5 +28,6 @@ void add_rearranging_rules(ShapeRules& rules);
 void add_recurrent_rules(ShapeRules& rules);
 void add_reduction_rules(ShapeRules& rules);
 void add_sampling_rules(ShapeRules& rules);
+void add_view_rules(ShapeRules& rules);
 
 }  // namespace ahead::ops::shapes

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "ops/shapes/families.h"
+#include "ops/shapes/layouts.h"
 #include "ops/shapes/make.h"
 
 namespace ahead::ops::shapes {
@@ -11,9 +12,9 @@ namespace {
 
 using at::IntArrayRef;
 using at::Tensor;
-using Dims = at::DimVector;
+using Sizes = at::DimVector;
 
-void sort_by_stride(Dims::iterator begin, Dims::iterator end, IntArrayRef strides) {
+void sort_by_stride(Sizes::iterator begin, Sizes::iterator end, IntArrayRef strides) {
   std::sort(begin, end, [&](int64_t a, int64_t b) { return strides[a] > strides[b]; });
 }
 
@@ -22,7 +23,7 @@ void sort_by_stride(Dims::iterator begin, Dims::iterator end, IntArrayRef stride
 // the layout shows it.
 Tensor transform(const Tensor& self, IntArrayRef sizes, IntArrayRef dims, at::ScalarType dtype) {
   if (!at::hasMKL()) return make(sizes, dtype);
-  Dims order(sizes.size());
+  Sizes order(sizes.size());
   std::iota(order.begin(), order.end(), 0);
   auto batch_end = std::partition(order.begin(), order.end(), [&](int64_t dim) {
     return std::find(dims.begin(), dims.end(), dim) == dims.end();
@@ -30,7 +31,7 @@ Tensor transform(const Tensor& self, IntArrayRef sizes, IntArrayRef dims, at::Sc
   sort_by_stride(order.begin(), batch_end, self.strides());
   std::copy(dims.begin(), dims.end(), batch_end);
 
-  Dims strides(sizes.size());
+  Sizes strides(sizes.size());
   int64_t next = 1;
   auto dim = order.end();
   while (dim != batch_end) {
@@ -44,19 +45,37 @@ Tensor transform(const Tensor& self, IntArrayRef sizes, IntArrayRef dims, at::Sc
   return make_strided(sizes, strides, dtype);
 }
 
+/// The transform of what is known to be real has about half of the numbers.
+Dims one_sided_sizes(Dims sizes, int64_t dim) {
+  Dim& size = sizes[from_front(dim, sizes.size())];
+  size = size / 2 + 1;
+  return sizes;
+}
+
+Layouts r2c_layout(const LayoutCall& call) {
+  const Dims sizes = call.sizes(0);
+  return {in_order(call, call.flag(3) ? one_sided_sizes(sizes, call.numbers(1).back()) : sizes)};
+}
+
+Layouts c2r_layout(const LayoutCall& call) {
+  Dims sizes = call.sizes(0);
+  sizes[from_front(call.numbers(1).back(), sizes.size())] = call.integer(3);
+  return {in_order(call, std::move(sizes))};
+}
+
 Tensor c2c(const Tensor& self, IntArrayRef dims, int64_t, bool) {
   TORCH_CHECK(at::isComplexType(self.scalar_type()), "_fft_c2c expects a complex tensor");
   if (dims.empty()) return make_like(self);
-  Dims sorted(dims);
+  Sizes sorted(dims);
   sort_by_stride(sorted.begin(), sorted.end(), self.strides());
   return transform(self, self.sizes(), sorted, self.scalar_type());
 }
 
 Tensor r2c(const Tensor& self, IntArrayRef dims, int64_t, bool onesided) {
   TORCH_CHECK(at::isFloatingType(self.scalar_type()), "_fft_r2c expects a real tensor");
-  Dims sizes(self.sizes());
-  if (onesided) sizes[dims.back()] = sizes[dims.back()] / 2 + 1;
-  Dims sorted(dims);
+  Dims sizes = self.sizes();
+  if (onesided) sizes = one_sided_sizes(std::move(sizes), dims.back());
+  Sizes sorted(dims);
   sort_by_stride(sorted.begin(), sorted.end() - 1, self.strides());
   return transform(self, sizes, sorted, c10::toComplexType(self.scalar_type()));
 }
@@ -65,7 +84,7 @@ Tensor c2r(const Tensor& self, IntArrayRef dims, int64_t normalization, int64_t 
   TORCH_CHECK(at::isComplexType(self.scalar_type()), "_fft_c2r expects a complex tensor");
   Tensor input =
       dims.size() > 1 ? c2c(self, dims.slice(0, dims.size() - 1), normalization, false) : self;
-  Dims sizes(self.sizes());
+  Sizes sizes(self.sizes());
   sizes[dims.back()] = last_size;
   return transform(input, sizes, dims.slice(dims.size() - 1),
                    c10::toRealValueType(self.scalar_type()));
@@ -77,6 +96,9 @@ void add_fft_rules(ShapeRules& rules) {
   rules.add("_fft_c2c", TORCH_FN(c2c));
   rules.add("_fft_c2r", TORCH_FN(c2r));
   rules.add("_fft_r2c", TORCH_FN(r2c));
+  rules.add_layout("_fft_c2c", like_layout<0>);
+  rules.add_layout("_fft_r2c", r2c_layout);
+  rules.add_layout("_fft_c2r", c2r_layout);
 }
 
 }  // namespace ahead::ops::shapes

@@ -3,6 +3,7 @@
 
 #include "ahead/errors.h"
 #include "ops/shapes/families.h"
+#include "ops/shapes/layouts.h"
 #include "ops/shapes/make.h"
 
 namespace ahead::ops::shapes {
@@ -11,7 +12,7 @@ namespace {
 using at::IntArrayRef;
 using at::Scalar;
 using at::Tensor;
-using Dims = at::DimVector;
+using Sizes = at::DimVector;
 using Indices = c10::List<std::optional<Tensor>>;
 using OptionalTensor = std::optional<Tensor>;
 
@@ -36,15 +37,52 @@ Tensor masked_index_put(const Tensor& self, const Tensor&, const Indices&, const
   return make_like(self);
 }
 
+/// Of one dimension as many elements as there are indices.
+Dims selected_sizes(Dims sizes, int64_t dim, Dim count) {
+  if (!sizes.empty()) sizes[from_front(dim, sizes.size())] = count;
+  return sizes;
+}
+
+Layouts index_select_layout(const LayoutCall& call) {
+  const Dim count = product_of(call.sizes(2));
+  return {Layout::contiguous(selected_sizes(call.sizes(0), call.number(1), count))};
+}
+
+/// Elements at places that tensors of indices name; dimensions without one are taken whole.
+Layouts index_layout(const LayoutCall& call) {
+  const Dims source = call.sizes(0);
+  Dims places, before, after;
+  size_t dim = 0, groups = 0;
+  bool was_index = false;
+  for (const c10::IValue& entry : call.arguments[1].toListRef()) {
+    const bool is_index = entry.isTensor() && entry.toTensor().defined();
+    if (is_index) {
+      const Tensor& indices = entry.toTensor();
+      if (indices.scalar_type() == at::kBool || indices.scalar_type() == at::kByte)
+        call.refuse("how many it takes depends on values");
+      places = broadcast(call, places, to_dims(indices.sym_sizes()));
+      if (!was_index) ++groups;
+    } else {
+      (groups == 0 ? before : after).push_back(source[dim]);
+    }
+    was_index = is_index;
+    ++dim;
+  }
+  for (; dim < source.size(); ++dim) after.push_back(source[dim]);
+  Dims sizes = groups > 1 ? places : before;
+  const Dims& second = groups > 1 ? before : places;
+  sizes.append(second.begin(), second.end());
+  sizes.append(after.begin(), after.end());
+  return {in_order(call, std::move(sizes))};
+}
+
 Tensor index_select(const Tensor& self, int64_t dim, const Tensor& index) {
   TORCH_CHECK_INDEX(index.dim() <= 1,
                     "index_select(): Index is supposed to be a vector, but got dim: ", index.dim());
   TORCH_CHECK(index.scalar_type() == at::kLong || index.scalar_type() == at::kInt,
               "index_select(): Expected dtype int32 or int64 for index");
-  dim = at::maybe_wrap_dim(dim, self.dim());
-  Dims sizes(self.sizes());
-  if (!sizes.empty()) sizes[dim] = index.numel();
-  return make(sizes, self.scalar_type());
+  at::maybe_wrap_dim(dim, self.dim());
+  return make(selected_sizes(self.sizes(), dim, index.numel()), self.scalar_type());
 }
 
 // LibTorch's Meta kernel fails for an empty index.
@@ -129,7 +167,7 @@ Tensor segment_reduce(const Tensor& data, std::string_view, const OptionalTensor
   TORCH_CHECK(lengths.has_value() != offsets.has_value(),
               "segment_reduce(): exactly one of lengths and offsets must be given");
   axis = at::maybe_wrap_dim(axis, data.dim());
-  Dims sizes(lengths ? lengths->sizes() : offsets->sizes());
+  Sizes sizes(lengths ? lengths->sizes() : offsets->sizes());
   TORCH_CHECK(static_cast<int64_t>(sizes.size()) == axis + 1,
               "segment_reduce(): Expected axis to be the last dimension of lengths or offsets");
   if (offsets) --sizes.back();
@@ -163,6 +201,31 @@ void add_indexing_rules(ShapeRules& rules) {
   rules.add("unfold_backward", TORCH_FN(unfold_backward));
   rules.add("segment_reduce", TORCH_FN(segment_reduce));
   rules.add("_segment_reduce_backward", TORCH_FN(segment_reduce_backward));
+  rules.add_layout("index.Tensor", index_layout);
+  rules.add_layout("index_select", index_select_layout);
+  rules.add_layout("masked_fill.Tensor", pointwise_layout);
+  rules.add_layout("take", like_layout<1>);
+  rules.add_layout("gather", like_layout<2>);
+  rules.add_layout("index_copy", like_layout<0>);
+  rules.add_layout("index_fill.int_Scalar", like_layout<0>);
+  rules.add_layout("scatter.reduce", like_layout<0>);
+  rules.add_layout("scatter_reduce.two", like_layout<0>);
+  rules.add_layout("masked_scatter", like_layout<0>);
+  rules.add_layout("put", like_layout<0>);
+  rules.add_layout("scatter.src", like_layout<0>);
+  rules.add_layout("scatter.value", like_layout<0>);
+  rules.add_layout("scatter_add", like_layout<0>);
+  rules.add_layout("index_add", like_layout<0>);
+  rules.add_layout("index_put", like_layout<0>);
+  rules.add_layout("_unsafe_index_put", like_layout<0>);
+  rules.add_layout("_index_put_impl", like_layout<0>);
+  rules.add_layout("select_scatter", like_layout<0>);
+  rules.add_layout("slice_scatter", like_layout<0>);
+  rules.add_layout("as_strided_scatter", like_layout<0>);
+  rules.add_layout("unfold_backward", listed_layout<1>);
+  rules.add_layout("select_backward", listed_layout<1>);
+  rules.add_layout("slice_backward", listed_layout<1>);
+  rules.add_layout("diagonal_backward", listed_layout<1>);
 }
 
 }  // namespace ahead::ops::shapes

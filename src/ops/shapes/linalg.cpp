@@ -2,6 +2,7 @@
 
 #include "ahead/errors.h"
 #include "ops/shapes/families.h"
+#include "ops/shapes/layouts.h"
 #include "ops/shapes/make.h"
 
 namespace ahead::ops::shapes {
@@ -9,15 +10,15 @@ namespace {
 
 using at::IntArrayRef;
 using at::Tensor;
-using Dims = at::DimVector;
+using Sizes = at::DimVector;
 using TwoTensors = std::tuple<Tensor, Tensor>;
 
 // A batch of matrices as LAPACK wants them: each in column-major order.
 Tensor make_column_major(IntArrayRef sizes, at::ScalarType dtype) {
-  Dims transposed(sizes);
+  Sizes transposed(sizes);
   std::swap(transposed.end()[-1], transposed.end()[-2]);
   Tensor matrices = make(transposed, dtype);
-  Dims strides(matrices.strides());
+  Sizes strides(matrices.strides());
   std::swap(strides.end()[-1], strides.end()[-2]);
   return make_strided(sizes, strides, dtype);
 }
@@ -30,8 +31,8 @@ IntArrayRef batch_sizes(const Tensor& matrices) {
   return matrices.sizes().slice(0, matrices.dim() - 2);
 }
 
-Dims with(IntArrayRef batch, std::initializer_list<int64_t> last) {
-  Dims sizes(batch);
+Sizes with(IntArrayRef batch, std::initializer_list<int64_t> last) {
+  Sizes sizes(batch);
   sizes.append(last.begin(), last.end());
   return sizes;
 }
@@ -76,7 +77,7 @@ Tensor cholesky_solve_helper(const Tensor& self, const Tensor&, bool) {
 Tensor cholesky_solve(const Tensor& self, const Tensor& factor, bool) {
   check_matrix(self, "cholesky_solve");
   check_square(factor, "cholesky_solve");
-  const Dims batch = at::infer_size_dimvector(batch_sizes(self), batch_sizes(factor));
+  const Sizes batch = at::infer_size_dimvector(batch_sizes(self), batch_sizes(factor));
   return make_column_major(with(batch, {self.size(-2), self.size(-1)}), self.scalar_type());
 }
 
@@ -112,8 +113,8 @@ Tensor solve_triangular(const Tensor& self, const Tensor& other, bool, bool left
   check_matrix(other, "linalg.solve_triangular");
   TORCH_CHECK(self.size(-1) == other.size(left ? -2 : -1),
               "linalg.solve_triangular: Incompatible shapes of A and B for the equation");
-  const Dims batch = at::infer_size_dimvector(batch_sizes(other), batch_sizes(self));
-  const Dims sizes = with(batch, {other.size(-2), other.size(-1)});
+  const Sizes batch = at::infer_size_dimvector(batch_sizes(other), batch_sizes(self));
+  const Sizes sizes = with(batch, {other.size(-2), other.size(-1)});
   // A conjugated matrix in column-major order is used as it is, and so is the order of the result.
   if (self.is_conj() && self.transpose(-2, -1).is_contiguous()) {
     return make(sizes, other.scalar_type());
@@ -136,7 +137,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> lstsq(const Tensor& self, const Tenso
                                            other.sizes() == self.sizes().slice(0, self.dim() - 1));
   const IntArrayRef other_batch = other.sizes().slice(0, other.dim() - (vector ? 1 : 2));
   const int64_t right_sides = vector ? 1 : other.size(-1);
-  const Dims batch = at::infer_size_dimvector(batch_sizes(self), other_batch);
+  const Sizes batch = at::infer_size_dimvector(batch_sizes(self), other_batch);
   const std::string_view name = driver.value_or(rule_device().is_cpu() ? "gelsy" : "gels");
   if (rows > columns && name != "gelsy" && name != "gels") {
     throw DataDependent("trace",
@@ -147,7 +148,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> lstsq(const Tensor& self, const Tenso
   const at::ScalarType real = c10::toRealValueType(dtype);
   // The solution lies in the upper part of a matrix that had room for the right-hand sides.
   Tensor work = make_column_major(with(batch, {std::max(rows, columns), right_sides}), dtype);
-  Dims sizes = with(batch, {columns, right_sides}), strides(work.strides());
+  Sizes sizes = with(batch, {columns, right_sides}), strides(work.strides());
   if (vector) sizes.pop_back(), strides.pop_back();
   Tensor solution = make_strided(sizes, strides, dtype);
   const bool residuals = rows > columns && name == "gels";
@@ -174,6 +175,9 @@ void add_linalg_rules(ShapeRules& rules) {
   rules.add("linalg_matrix_exp", TORCH_FN(matrix_exp));
   rules.add("linalg_solve_triangular", TORCH_FN(solve_triangular));
   rules.add("linalg_pinv.atol_rtol_tensor", TORCH_FN(pinv));
+  rules.add_layout("linalg_solve_triangular", like_layout<1>);
+  rules.add_layout("linalg_lu_solve", like_layout<2>);
+  rules.add_layout("cholesky_solve", like_layout<0>);
 }
 
 }  // namespace ahead::ops::shapes

@@ -2,6 +2,7 @@
 #include <torch/version.h>
 
 #include "ops/shapes/families.h"
+#include "ops/shapes/layouts.h"
 #include "ops/shapes/make.h"
 #include "ops/shapes/pointwise.h"
 
@@ -163,6 +164,11 @@ void add_loss_rules(ShapeRules& rules) {
   rules.add("_ctc_loss_backward.Tensor", TORCH_FN(ctc_loss_backward_tensor));
   rules.add("_cudnn_ctc_loss", TORCH_FN(cudnn_ctc_loss));
   rules.add("_cudnn_ctc_loss.Tensor", TORCH_FN(cudnn_ctc_loss_tensor));
+  rules.add_layout("nll_loss_backward", like_layout<1>);
+  rules.add_layout("nll_loss2d_backward", like_layout<1>);
+  rules.add_layout("multi_margin_loss_backward", like_layout<1>);
+  rules.add_layout("multilabel_margin_loss_backward", like_layout<1>);
+  rules.add_layout("_ctc_loss_backward", like_layout<1>);
 }
 
 }  // namespace ahead::ops::shapes

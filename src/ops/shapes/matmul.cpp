@@ -2,7 +2,10 @@
 #include <ATen/ops/_addmm_activation.h>
 #include <ATen/ops/addmm.h>
 
+#include <algorithm>
+
 #include "ops/shapes/families.h"
+#include "ops/shapes/layouts.h"
 #include "ops/shapes/make.h"
 
 namespace ahead::ops::shapes {
@@ -120,6 +123,41 @@ Tensor pack_int4_weight(const Tensor& self, int64_t) {
   return make({self.size(0), self.size(1) / 2}, at::kByte);
 }
 
+/// A product of matrices of which the first is this argument, and the other the next; in front of
+/// their last two dimensions the first has others.
+template <size_t Left>
+Layouts product_layout(const LayoutCall& call) {
+  Dims sizes = call.sizes(Left);
+  sizes.back() = call.sizes(Left + 1).back();
+  return {Layout::contiguous(std::move(sizes))};
+}
+
+/// A vector as long as this argument has rows.
+template <size_t Matrix>
+Layouts rows_layout(const LayoutCall& call) {
+  return {Layout::contiguous({call.sizes(Matrix)[0]})};
+}
+
+Layouts addr_layout(const LayoutCall& call) {
+  return {Layout::contiguous({call.sizes(1)[0], call.sizes(2)[0]})};
+}
+
+/// The sum of a product of three tensors, each of which first gets dimensions of length one.
+Layouts trilinear_layout(const LayoutCall& call) {
+  Dims sizes;
+  for (size_t i = 0; i < 3; ++i) {
+    Dims own = call.sizes(i);
+    std::vector<int64_t> added = call.numbers(3 + i);
+    std::sort(added.begin(), added.end());
+    for (int64_t dim : added) own.insert(own.begin() + dim, 1);
+    sizes = broadcast(call, sizes, own);
+  }
+  std::vector<int64_t> summed = call.numbers(6);
+  std::sort(summed.rbegin(), summed.rend());
+  for (int64_t dim : summed) sizes.erase(sizes.begin() + dim);
+  return {in_order(call, std::move(sizes))};
+}
+
 }  // namespace
 
 void add_matmul_rules(ShapeRules& rules) {
@@ -137,6 +175,14 @@ void add_matmul_rules(ShapeRules& rules) {
   rules.add("_scaled_mm", TORCH_FN(scaled_mm));
   rules.add("_weight_int4pack_mm_for_cpu", TORCH_FN(int4_weight_mm));
   rules.add("_weight_int8pack_mm", TORCH_FN(int8_weight_mm));
+  rules.add_layout("mm", product_layout<0>);
+  rules.add_layout("bmm", product_layout<0>);
+  rules.add_layout("addmm", product_layout<1>);
+  rules.add_layout("baddbmm", product_layout<1>);
+  rules.add_layout("mv", rows_layout<0>);
+  rules.add_layout("addmv", rows_layout<1>);
+  rules.add_layout("addr", addr_layout);
+  rules.add_layout("_trilinear", trilinear_layout);
 }
 
 }  // namespace ahead::ops::shapes

@@ -3,6 +3,7 @@
 #include <ATen/ops/softmax.h>
 
 #include "ops/shapes/families.h"
+#include "ops/shapes/layouts.h"
 #include "ops/shapes/make.h"
 #include "ops/shapes/pointwise.h"
 
@@ -352,6 +353,10 @@ void add_normalisation_rules(ShapeRules& rules) {
   rules.add("native_group_norm_backward", TORCH_FN(group_norm_backward));
   rules.add("_weight_norm_interface", TORCH_FN(weight_norm));
   rules.add("_weight_norm_interface_backward", TORCH_FN(weight_norm_backward));
+  rules.add_layout("native_layer_norm_backward", like_layout<1, 5, 6>);
+  rules.add_layout("native_batch_norm_backward", like_and_channels_layout<1>);
+  rules.add_layout("native_group_norm_backward", like_and_channels_layout<1>);
+  rules.add_layout("_weight_norm_interface_backward", like_layout<1, 2>);
 }
 
 }  // namespace ahead::ops::shapes

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/shapes/families.h"
+#include "ops/shapes/layouts.h"
 #include "ops/shapes/make.h"
 
 namespace ahead::ops::shapes {
@@ -11,7 +12,7 @@ namespace {
 using at::IntArrayRef;
 using at::MemoryFormat;
 using at::Tensor;
-using Dims = at::DimVector;
+using Sizes = at::DimVector;
 
 // Only the CPU kernels keep the memory format of their input, which some Meta kernels miss.
 MemoryFormat format(const Tensor& input) {
@@ -19,8 +20,8 @@ MemoryFormat format(const Tensor& input) {
 }
 
 /// The padding holds a pair for each padded dimension, the last dimension first.
-Dims padded_sizes(const Tensor& input, IntArrayRef padding) {
-  Dims sizes(input.sizes());
+Sizes padded_sizes(const Tensor& input, IntArrayRef padding) {
+  Sizes sizes(input.sizes());
   for (size_t i = 0; i < padding.size(); ++i) *(sizes.end() - 1 - i / 2) += padding[i];
   return sizes;
 }
@@ -28,7 +29,7 @@ Dims padded_sizes(const Tensor& input, IntArrayRef padding) {
 template <int dims>
 Tensor replication_pad(const Tensor& input, IntArrayRef padding) {
   at::native::padding::check_valid_input<dims>(input, padding);
-  const Dims sizes = padded_sizes(input, padding);
+  const Sizes sizes = padded_sizes(input, padding);
   TORCH_CHECK(std::any_of(sizes.end() - dims, sizes.end(), [](int64_t size) { return size >= 1; }),
               "input ", input.sizes(), " is too small. Calculated output ", IntArrayRef(sizes));
   return make(sizes, input.scalar_type(), format(input));
@@ -56,12 +57,22 @@ Tensor pad_backward(const Tensor& grad, const Tensor& input, IntArrayRef padding
               dims + 2, "D (batch mode) tensor for input, but got: ", input.sizes());
   TORCH_CHECK(grad.dim() == input.dim(), "grad_output has ", grad.dim(),
               " dimensions. Expected: ", input.dim());
-  const Dims expected = padded_sizes(input, padding);
+  const Sizes expected = padded_sizes(input, padding);
   for (int64_t dim = input.dim() - dims; dim < input.dim(); ++dim) {
     TORCH_CHECK(grad.size(dim) == expected[dim], "grad_output size at dimension ", dim,
                 " unexpected. Expected: ", expected[dim], ", Got: ", grad.size(dim));
   }
   return make(input.sizes(), input.scalar_type(), format(input));
+}
+
+Layouts constant_pad_layout(const LayoutCall& call) {
+  Dims sizes = call.sizes(0);
+  const Dims pads = call.list(1);
+  for (size_t i = 0; i < pads.size() / 2; ++i) {
+    Dim& size = sizes[sizes.size() - 1 - i];
+    size = size + pads[2 * i] + pads[2 * i + 1];
+  }
+  return {in_order(call, std::move(sizes))};
 }
 
 }  // namespace
@@ -75,6 +86,13 @@ void add_padding_rules(ShapeRules& rules) {
   rules.add("replication_pad3d", TORCH_FN((replication_pad<3>)));
   rules.add("replication_pad2d_backward", TORCH_FN((pad_backward<2>)));
   rules.add("replication_pad3d_backward", TORCH_FN((pad_backward<3>)));
+  rules.add_layout("constant_pad_nd", constant_pad_layout);
+  rules.add_layout("reflection_pad1d_backward", like_layout<1>);
+  rules.add_layout("reflection_pad2d_backward", like_layout<1>);
+  rules.add_layout("reflection_pad3d_backward", like_layout<1>);
+  rules.add_layout("replication_pad1d_backward", like_layout<1>);
+  rules.add_layout("replication_pad2d_backward", like_layout<1>);
+  rules.add_layout("replication_pad3d_backward", like_layout<1>);
 }
 
 }  // namespace ahead::ops::shapes

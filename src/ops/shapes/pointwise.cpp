@@ -13,7 +13,7 @@ namespace ahead::ops::shapes {
 namespace {
 
 using at::Tensor;
-using Dims = at::DimVector;
+using Sizes = at::DimVector;
 
 template <class Condition>
 bool all_of(Operands operands, Condition holds) {
@@ -21,9 +21,9 @@ bool all_of(Operands operands, Condition holds) {
                      [&](const Tensor& operand) { return holds(operand); });
 }
 
-Dims broadcast_sizes(Operands operands) {
+Sizes broadcast_sizes(Operands operands) {
   const Tensor& first = operands.front();
-  Dims sizes(first.sizes());
+  Sizes sizes(first.sizes());
   for (const Tensor& operand : operands) {
     if (operand.sizes() != at::IntArrayRef(sizes)) {
       sizes = at::infer_size_dimvector(sizes, operand.sizes());
@@ -33,7 +33,7 @@ Dims broadcast_sizes(Operands operands) {
 }
 
 // The stride with which an operand is read along a dimension of the result.
-int64_t read_stride(const Tensor& operand, int64_t dim, const Dims& sizes) {
+int64_t read_stride(const Tensor& operand, int64_t dim, const Sizes& sizes) {
   int64_t own = dim - (static_cast<int64_t>(sizes.size()) - operand.dim());
   if (own < 0) return 0;
   return operand.size(own) == sizes[dim] ? operand.stride(own) : 0;
@@ -42,7 +42,7 @@ int64_t read_stride(const Tensor& operand, int64_t dim, const Dims& sizes) {
 enum class Order { kInner, kOuter, kUndecided };
 
 // Whether dimension a belongs inside dimension b: the first operand that moves along both decides.
-Order compare(int64_t a, int64_t b, const Dims& sizes, Operands operands) {
+Order compare(int64_t a, int64_t b, const Sizes& sizes, Operands operands) {
   for (const Tensor& operand : operands) {
     int64_t stride_a = read_stride(operand, a, sizes);
     int64_t stride_b = read_stride(operand, b, sizes);
@@ -55,8 +55,8 @@ Order compare(int64_t a, int64_t b, const Dims& sizes, Operands operands) {
 
 // The dimensions from the innermost to the outermost. An insertion sort, because the order is only
 // partial and the outcome of undecided comparisons must be TensorIterator's.
-Dims innermost_first(const Dims& sizes, Operands operands) {
-  Dims dims(sizes.size());
+Sizes innermost_first(const Sizes& sizes, Operands operands) {
+  Sizes dims(sizes.size());
   std::iota(dims.rbegin(), dims.rend(), 0);
   for (size_t i = 1; i < dims.size(); ++i) {
     size_t moving = i;
@@ -113,11 +113,11 @@ Tensor lay_out(Operands operands, at::ScalarType dtype) {
     if (all_of(operands, same_and_dense))
       return make_strided(first.sizes(), first.strides(), dtype);
   }
-  Dims sizes = broadcast_sizes(operands);
-  Dims order = innermost_first(sizes, operands);
+  Sizes sizes = broadcast_sizes(operands);
+  Sizes order = innermost_first(sizes, operands);
   // Not the same as below for empty results.
   if (std::is_sorted(order.rbegin(), order.rend())) return make(sizes, dtype);
-  Dims strides(sizes.size());
+  Sizes strides(sizes.size());
   int64_t next = 1;
   for (int64_t dim : order) {
     strides[dim] = next;

@@ -1,6 +1,7 @@
 #include <ATen/native/Pool.h>
 
 #include "ops/shapes/families.h"
+#include "ops/shapes/layouts.h"
 #include "ops/shapes/make.h"
 
 namespace ahead::ops::shapes {
@@ -124,6 +125,16 @@ void add_pooling_rules(ShapeRules& rules) {
   rules.add("max_unpool2d", TORCH_FN(max_unpool2d));
   rules.add("max_unpool3d", TORCH_FN(max_unpool3d));
   rules.add("fractional_max_pool3d_backward", TORCH_FN(fractional_max_pool3d_backward));
+  rules.add_layout("max_pool2d_with_indices_backward", like_layout<1>);
+  rules.add_layout("max_pool3d_with_indices_backward", like_layout<1>);
+  rules.add_layout("avg_pool2d_backward", like_layout<1>);
+  rules.add_layout("avg_pool3d_backward", like_layout<1>);
+  rules.add_layout("_adaptive_avg_pool2d_backward", like_layout<1>);
+  rules.add_layout("_adaptive_avg_pool3d_backward", like_layout<1>);
+  rules.add_layout("adaptive_max_pool2d_backward", like_layout<1>);
+  rules.add_layout("adaptive_max_pool3d_backward", like_layout<1>);
+  rules.add_layout("fractional_max_pool2d_backward", like_layout<1>);
+  rules.add_layout("fractional_max_pool3d_backward", like_layout<1>);
 }
 
 }  // namespace ahead::ops::shapes

@@ -3,6 +3,7 @@
 #include <ATen/WrapDimUtilsMulti.h>
 
 #include "ops/shapes/families.h"
+#include "ops/shapes/layouts.h"
 #include "ops/shapes/make.h"
 
 namespace ahead::ops::shapes {
@@ -10,7 +11,7 @@ namespace {
 
 using at::IntArrayRef;
 using at::Tensor;
-using Dims = at::DimVector;
+using Sizes = at::DimVector;
 
 Tensor flip(const Tensor& self, IntArrayRef dims) {
   at::dim_list_to_bitset(dims, self.dim());
@@ -47,10 +48,71 @@ Tensor rot90(const Tensor& self, int64_t k, IntArrayRef dims) {
   if (quarters == 0) return make(self.sizes(), self.scalar_type());
   Tensor flipped = make_like(self);
   if (quarters == 2) return flipped;
-  Dims sizes(flipped.sizes()), strides(flipped.strides());
+  Sizes sizes(flipped.sizes()), strides(flipped.strides());
   std::swap(sizes[first], sizes[second]);
   std::swap(strides[first], strides[second]);
   return make_strided(sizes, strides, self.scalar_type());
+}
+
+enum class Shuffle : uint8_t { ChannelsToPlaces, PlacesToChannels };
+
+template <Shuffle shuffle>
+Dims shuffled_sizes(Dims sizes, int64_t factor) {
+  constexpr bool to_places = shuffle == Shuffle::ChannelsToPlaces;
+  Dim* channels = sizes.end() - 3;
+  channels[0] = to_places ? channels[0] / (factor * factor) : channels[0] * (factor * factor);
+  for (Dim* place : {channels + 1, channels + 2})
+    *place = to_places ? *place * factor : *place / factor;
+  return sizes;
+}
+
+template <Shuffle shuffle>
+Layouts shuffled_layout(const LayoutCall& call) {
+  return {Layout::contiguous(shuffled_sizes<shuffle>(call.sizes(0), call.number(1)))};
+}
+
+Layouts rot90_layout(const LayoutCall& call) {
+  Dims sizes = call.sizes(0);
+  const std::vector<int64_t> dims = call.numbers(2);
+  if (call.number(1) % 2 != 0)
+    std::swap(sizes[from_front(dims[0], sizes.size())], sizes[from_front(dims[1], sizes.size())]);
+  return {in_order(call, std::move(sizes))};
+}
+
+Layouts copy_layout(const LayoutCall& call) {
+  return {call.layout(0)};
+}
+
+Layouts repeat_layout(const LayoutCall& call) {
+  Dims sizes = call.list(1);
+  const Dims source = call.sizes(0);
+  const size_t added = sizes.size() - source.size();
+  for (size_t i = 0; i < source.size(); ++i) sizes[i + added] = sizes[i + added] * source[i];
+  return {Layout::contiguous(std::move(sizes))};
+}
+
+Layouts stack_layout(const LayoutCall& call) {
+  const std::vector<Tensor> tensors = call.arguments[0].toTensorVector();
+  Dims sizes = to_dims(tensors[0].sym_sizes());
+  const size_t dim = from_front(call.number(1), sizes.size() + 1);
+  sizes.insert(sizes.begin() + dim, static_cast<int64_t>(tensors.size()));
+  return {Layout::contiguous(std::move(sizes))};
+}
+
+Layouts cat_layout(const LayoutCall& call) {
+  Dims sizes;
+  size_t dim = 0;
+  for (const Tensor& tensor : call.arguments[0].toTensorVector()) {
+    const Dims own = to_dims(tensor.sym_sizes());
+    if (own.size() == 1 && own[0] == 0) continue;
+    if (sizes.empty()) {
+      sizes = own;
+      dim = from_front(call.number(1), own.size());
+    } else {
+      sizes[dim] = sizes[dim] + own[dim];
+    }
+  }
+  return {in_order(call, std::move(sizes))};
 }
 
 Tensor pixel_shuffle(const Tensor& self, int64_t factor) {
@@ -61,12 +123,8 @@ Tensor pixel_shuffle(const Tensor& self, int64_t factor) {
               "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square "
               "of upscale_factor, but input.size(-3)=",
               self.size(-3));
-  Dims sizes(self.sizes());
-  auto channels = sizes.end() - 3;
-  channels[0] /= factor * factor;
-  channels[1] *= factor;
-  channels[2] *= factor;
-  return make(sizes, self.scalar_type(), self.suggest_memory_format());
+  return make(shuffled_sizes<Shuffle::ChannelsToPlaces>(self.sizes(), factor), self.scalar_type(),
+              self.suggest_memory_format());
 }
 
 Tensor pixel_unshuffle(const Tensor& self, int64_t factor) {
@@ -77,12 +135,8 @@ Tensor pixel_unshuffle(const Tensor& self, int64_t factor) {
               "pixel_unshuffle expects height and width to be divisible by downscale_factor");
   // The CPU kernel returns an empty input as it is, with the input's sizes.
   if (self.numel() == 0 && rule_device().is_cpu()) return make_like(self);
-  Dims sizes(self.sizes());
-  auto channels = sizes.end() - 3;
-  channels[0] *= factor * factor;
-  channels[1] /= factor;
-  channels[2] /= factor;
-  return make(sizes, self.scalar_type(), self.suggest_memory_format());
+  return make(shuffled_sizes<Shuffle::PlacesToChannels>(self.sizes(), factor), self.scalar_type(),
+              self.suggest_memory_format());
 }
 
 Tensor channel_shuffle(const Tensor& self, int64_t groups) {
@@ -103,6 +157,19 @@ void add_rearranging_rules(ShapeRules& rules) {
   rules.add("pixel_unshuffle", TORCH_FN(pixel_unshuffle));
   rules.add("channel_shuffle", TORCH_FN(channel_shuffle));
   rules.add("native_channel_shuffle", TORCH_FN(channel_shuffle));
+  rules.add_layout("pixel_shuffle", shuffled_layout<Shuffle::ChannelsToPlaces>);
+  rules.add_layout("pixel_unshuffle", shuffled_layout<Shuffle::PlacesToChannels>);
+  rules.add_layout("rot90", rot90_layout);
+  rules.add_layout("repeat", repeat_layout);
+  rules.add_layout("stack", stack_layout);
+  rules.add_layout("cat", cat_layout);
+  rules.add_layout("copy", copy_layout);
+  rules.add_layout("clone", like_layout<0>);
+  rules.add_layout("_to_copy", like_layout<0>);
+  rules.add_layout("flip", like_layout<0>);
+  rules.add_layout("roll", like_layout<0>);
+  rules.add_layout("tril", like_layout<0>);
+  rules.add_layout("triu", like_layout<0>);
 }
 
 }  // namespace ahead::ops::shapes

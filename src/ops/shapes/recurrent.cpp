@@ -1,4 +1,5 @@
 #include "ops/shapes/families.h"
+#include "ops/shapes/layouts.h"
 #include "ops/shapes/make.h"
 
 namespace ahead::ops::shapes {
@@ -121,6 +122,7 @@ void add_recurrent_rules(ShapeRules& rules) {
   rules.add_unknowable("_cudnn_rnn");
   rules.add("mkldnn_rnn_layer_backward", TORCH_FN(mkldnn_layer_backward));
   rules.add("_cudnn_rnn_backward", TORCH_FN(cudnn_backward));
+  rules.add_layout("mkldnn_rnn_layer_backward", like_layout<0, 1, 2, 3, 4, 5, 6>);
 }
 
 }  // namespace ahead::ops::shapes

@@ -2,6 +2,7 @@
 #include <ATen/WrapDimUtilsMulti.h>
 
 #include "ops/shapes/families.h"
+#include "ops/shapes/layouts.h"
 #include "ops/shapes/make.h"
 
 namespace ahead::ops::shapes {
@@ -11,20 +12,28 @@ using at::IntArrayRef;
 using at::OptionalIntArrayRef;
 using at::Scalar;
 using at::Tensor;
-using Dims = at::DimVector;
 using TwoTensors = std::tuple<Tensor, Tensor>;
 
 // The sizes after reducing over `dims`; no dims at all means all of them.
-Dims reduced_sizes(const Tensor& self, OptionalIntArrayRef dims, bool keepdim) {
+Dims reduced_sizes(const Dims& sizes, OptionalIntArrayRef dims, bool keepdim) {
   const bool all = !dims.has_value() || dims->empty();
-  const auto reduced =
-      all ? std::bitset<at::dim_bitset_size>().set() : at::dim_list_to_bitset(*dims, self.dim());
-  Dims sizes;
-  for (int64_t dim = 0; dim < self.dim(); ++dim) {
-    if (!reduced[dim]) sizes.push_back(self.size(dim));
-    if (reduced[dim] && keepdim) sizes.push_back(1);
+  const auto reduced = all ? std::bitset<at::dim_bitset_size>().set()
+                           : at::dim_list_to_bitset(*dims, static_cast<int64_t>(sizes.size()));
+  Dims kept;
+  for (size_t dim = 0; dim < sizes.size(); ++dim) {
+    if (!reduced[dim]) kept.push_back(sizes[dim]);
+    if (reduced[dim] && keepdim) kept.push_back(1);
   }
-  return sizes;
+  return kept;
+}
+
+/// Along the dimensions that an argument lists, which keep the length one if the next one says so.
+template <size_t Argument>
+Layouts reduction_layout(const LayoutCall& call) {
+  std::vector<int64_t> dims;
+  if (!call.is_none(Argument)) dims = call.numbers(Argument);
+  Dims sizes = reduced_sizes(call.sizes(0), IntArrayRef(dims), call.flag(Argument + 1));
+  return Layouts(call.results.size(), Layout::contiguous(std::move(sizes)));
 }
 
 Tensor make_scalar(at::ScalarType dtype) {
@@ -40,7 +49,7 @@ Tensor variance(const Tensor& self, OptionalIntArrayRef dim, const std::optional
                 bool keepdim) {
   TORCH_CHECK(at::isFloatingType(self.scalar_type()) || at::isComplexType(self.scalar_type()),
               "std and var only support floating point and complex dtypes");
-  return make(reduced_sizes(self, dim, keepdim), c10::toRealValueType(self.scalar_type()));
+  return make(reduced_sizes(self.sizes(), dim, keepdim), c10::toRealValueType(self.scalar_type()));
 }
 
 TwoTensors variance_and_mean(const Tensor& self, OptionalIntArrayRef dim,
@@ -66,7 +75,7 @@ TwoTensors extrema(const Tensor& self) {
 }
 
 TwoTensors extrema_along(const Tensor& self, int64_t dim, bool keepdim) {
-  const Dims sizes = reduced_sizes(self, dim, keepdim);
+  const Dims sizes = reduced_sizes(self.sizes(), dim, keepdim);
   return {make(sizes, self.scalar_type()), make(sizes, self.scalar_type())};
 }
 
@@ -76,11 +85,11 @@ Tensor prod(const Tensor& self, std::optional<at::ScalarType> dtype) {
 
 Tensor nansum(const Tensor& self, OptionalIntArrayRef dim, bool keepdim,
               std::optional<at::ScalarType> dtype) {
-  return make(reduced_sizes(self, dim, keepdim), sum_type(self.scalar_type(), dtype));
+  return make(reduced_sizes(self.sizes(), dim, keepdim), sum_type(self.scalar_type(), dtype));
 }
 
 Tensor count_nonzero(const Tensor& self, IntArrayRef dim) {
-  return make(reduced_sizes(self, dim, /*keepdim=*/false), at::kLong);
+  return make(reduced_sizes(self.sizes(), dim, /*keepdim=*/false), at::kLong);
 }
 
 Tensor count_nonzero_along(const Tensor& self, std::optional<int64_t> dim) {
@@ -89,14 +98,14 @@ Tensor count_nonzero_along(const Tensor& self, std::optional<int64_t> dim) {
 
 Tensor logsumexp(const Tensor& self, IntArrayRef dim, bool keepdim) {
   const bool integral = at::isIntegralType(self.scalar_type(), /*includeBool=*/true);
-  return make(reduced_sizes(self, dim, keepdim),
+  return make(reduced_sizes(self.sizes(), dim, keepdim),
               integral ? c10::get_default_dtype_as_scalartype() : self.scalar_type());
 }
 
 Tensor powsum(const Tensor& self, const Scalar&, OptionalIntArrayRef dim, bool keepdim,
               std::optional<at::ScalarType> dtype) {
   const at::ScalarType own = dtype.value_or(self.scalar_type());
-  return make(reduced_sizes(self, dim, keepdim), c10::toRealValueType(own));
+  return make(reduced_sizes(self.sizes(), dim, keepdim), c10::toRealValueType(own));
 }
 
 std::vector<Tensor> foreach_powsum(at::TensorList tensors, const Scalar& exponent,
@@ -132,7 +141,7 @@ Tensor median(const Tensor& self) {
 TwoTensors found_along(const Tensor& self, int64_t dim, bool keepdim) {
   TORCH_CHECK(self.dim() == 0 || self.size(at::maybe_wrap_dim(dim, self.dim())) > 0,
               "Expected reduction dim ", dim, " to have non-zero size.");
-  const Dims sizes = reduced_sizes(self, dim, keepdim);
+  const Dims sizes = reduced_sizes(self.sizes(), dim, keepdim);
   return {make(sizes, self.scalar_type()), make(sizes, at::kLong)};
 }
 
@@ -184,6 +193,26 @@ void add_reduction_rules(ShapeRules& rules) {
   rules.add("cummin", TORCH_FN(scan_with_indices));
   rules.add("logcumsumexp", TORCH_FN(scan));
   rules.add("_logcumsumexp", TORCH_FN(scan));
+  rules.add_layout("sum", number_layout);
+  rules.add_layout("mean", number_layout);
+  rules.add_layout("dot", number_layout);
+  rules.add_layout("sum.dim_IntList", reduction_layout<1>);
+  rules.add_layout("mean.dim", reduction_layout<1>);
+  rules.add_layout("amax", reduction_layout<1>);
+  rules.add_layout("amin", reduction_layout<1>);
+  rules.add_layout("logsumexp", reduction_layout<1>);
+  rules.add_layout("any.dim", reduction_layout<1>);
+  rules.add_layout("all.dim", reduction_layout<1>);
+  rules.add_layout("prod.dim_int", reduction_layout<1>);
+  rules.add_layout("nansum", reduction_layout<1>);
+  rules.add_layout("max.dim", reduction_layout<1>);
+  rules.add_layout("min.dim", reduction_layout<1>);
+  rules.add_layout("argmax", reduction_layout<1>);
+  rules.add_layout("argmin", reduction_layout<1>);
+  rules.add_layout("linalg_vector_norm", reduction_layout<2>);
+  rules.add_layout("cumsum", like_layout<0>);
+  rules.add_layout("cumprod", like_layout<0>);
+  rules.add_layout("logcumsumexp", like_layout<0>);
 }
 
 }  // namespace ahead::ops::shapes

@@ -7,12 +7,12 @@
 #include "ir/signature.h"
 #include "ir/sizes/sized_constants.h"
 #include "ops/facts/node_facts.h"
+#include "ops/layout_rules.h"
 #include "tensors/below_tracing.h"
 #include "tensors/map_tensors.h"
 #include "trace/dispatch/handlers.h"
 #include "trace/dispatch/inference.h"
 #include "trace/eager/in_place.h"
-#include "trace/sizes/symbolic_rules.h"
 
 namespace ahead::tracing {
 namespace {
@@ -247,13 +247,15 @@ void FakeHandler::find_layouts() {
       results.emplace_back();
     }
   }
-  if (op_.num_returns > 0) layouts_ = symbolic_results(op_, symbolic_arguments_, results);
+  if (op_.num_returns == 0) return;
+  layouts_ = ops::layouts_of_results(
+      {*op_.op, symbolic_arguments_, results, tracer_->outside().guards()}, op_.pointwise);
 }
 
 /// Null: it does not change.
-std::shared_ptr<const SymbolicLayout> FakeHandler::layout_of(size_t result) const {
+std::shared_ptr<const Layout> FakeHandler::layout_of(size_t result) const {
   if (layouts_.empty() || layouts_[result].is_fixed()) return nullptr;
-  return std::make_shared<const SymbolicLayout>(layouts_[result]);
+  return std::make_shared<const Layout>(layouts_[result]);
 }
 
 void FakeHandler::wrap_results(Node* node) {
@@ -302,12 +304,13 @@ std::optional<TensorMeta> FakeHandler::describe_result(const at::Tensor& meta,
   if (!meta.defined()) return std::nullopt;
   TensorMeta description = TensorMeta::of(meta);
   description.device = device_;
-  if (result < layouts_.size()) layouts_[result].describe(description);
+  if (result < layouts_.size() && !layouts_[result].is_fixed())
+    layouts_[result].describe(description);
   return description;
 }
 
 at::Tensor FakeHandler::make_result(at::Tensor meta, Value* value,
-                                    std::shared_ptr<const SymbolicLayout> layout) const {
+                                    std::shared_ptr<const Layout> layout) const {
   return make_fake(std::move(meta), device_, value,
                    c10::intrusive_ptr<Tracer>::reclaim_copy(tracer_), std::move(layout));
 }

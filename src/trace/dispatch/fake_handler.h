@@ -39,10 +39,9 @@ class FakeHandler {
   void wrap_list(Node* node, c10::IValue& slot);
   void wrap_result(Node* node, c10::IValue& slot, bool is_written);
   std::optional<TensorMeta> describe_result(const at::Tensor& meta, size_t result) const;
-  at::Tensor make_result(at::Tensor meta, Value* value,
-                         std::shared_ptr<const SymbolicLayout> layout) const;
+  at::Tensor make_result(at::Tensor meta, Value* value, std::shared_ptr<const Layout> layout) const;
   void find_layouts();
-  std::shared_ptr<const SymbolicLayout> layout_of(size_t result) const;
+  std::shared_ptr<const Layout> layout_of(size_t result) const;
   void note_written();
   void add_written(Node* node);
 
@@ -55,7 +54,7 @@ class FakeHandler {
   std::vector<at::Tensor> written_;
   /// Where sizes may change: the arguments as they came, and what follows for the results.
   std::vector<c10::IValue> symbolic_arguments_;
-  std::vector<SymbolicLayout> layouts_;
+  std::vector<Layout> layouts_;
   at::Device device_ = at::kCPU;
   enum class DeviceFrom : uint8_t { Default, Scalar, Tensor, Argument };
   DeviceFrom device_from_ = DeviceFrom::Default;

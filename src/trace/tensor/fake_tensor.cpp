@@ -36,8 +36,7 @@ at::Tensor make_meta(c10::Storage storage, const c10::TensorImpl& like, bool sta
 }  // namespace
 
 FakeTensor::FakeTensor(at::Tensor meta, at::Device device, Value* value,
-                       c10::intrusive_ptr<Tracer> tracer,
-                       std::shared_ptr<const SymbolicLayout> symbolic)
+                       c10::intrusive_ptr<Tracer> tracer, std::shared_ptr<const Layout> symbolic)
     : TensorImpl(c10::Storage(meta.storage()), fake_keys(meta, device), meta.dtype()),
       value_(value),
       tracer_(std::move(tracer)),
@@ -52,7 +51,10 @@ FakeTensor::FakeTensor(at::Tensor meta, at::Device device, Value* value,
   refresh_contiguous();
   if (!is_symbolic()) return;
   fixed_ = std::move(meta);
-  set_sizes_and_strides(symbolic_->sizes, symbolic_->strides, symbolic_->offset);
+  const std::shared_ptr<SizeGuards>& guards = tracer_->outside().guards();
+  set_sizes_and_strides(to_sym_ints(symbolic_->sizes, guards),
+                        to_sym_ints(symbolic_->strides, guards),
+                        to_sym_int(symbolic_->offset, guards));
 }
 
 at::Tensor FakeTensor::meta() const {
@@ -88,7 +90,7 @@ const char* FakeTensor::tensorimpl_type_name() const {
 
 at::Tensor make_fake(at::Tensor meta, at::Device device, Value* value,
                      const c10::intrusive_ptr<Tracer>& tracer,
-                     std::shared_ptr<const SymbolicLayout> symbolic) {
+                     std::shared_ptr<const Layout> symbolic) {
   return at::Tensor(
       c10::make_intrusive<FakeTensor>(std::move(meta), device, value, tracer, std::move(symbolic)));
 }

@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "ahead/graph.h"
-#include "trace/sizes/symbolic_layout.h"
+#include "ir/sizes/layout.h"
 
 namespace ahead::tracing {
 
@@ -23,7 +23,7 @@ class FakeTensor final : public c10::TensorImpl {
  public:
   /// `symbolic`: its layout if that may change from run to run; null: it may not.
   FakeTensor(at::Tensor meta, at::Device device, Value* value, c10::intrusive_ptr<Tracer> tracer,
-             std::shared_ptr<const SymbolicLayout> symbolic = nullptr);
+             std::shared_ptr<const Layout> symbolic = nullptr);
   ~FakeTensor() override;
 
   /// A meta tensor of the same layout on the same storage, from which shapes are inferred. It is
@@ -46,7 +46,7 @@ class FakeTensor final : public c10::TensorImpl {
   c10::intrusive_ptr<Tracer> tracer_;
   Holder& holder_;  ///< of the tracer
   bool stands_for_number_;
-  std::shared_ptr<const SymbolicLayout> symbolic_;
+  std::shared_ptr<const Layout> symbolic_;
   at::Tensor fixed_;  ///< the meta tensor, if the layout may change: as it is in this trace
 };
 
@@ -68,7 +68,7 @@ inline FakeTensor& as_fake(const at::Tensor& tensor) {
 
 at::Tensor make_fake(at::Tensor meta, at::Device device, Value* value,
                      const c10::intrusive_ptr<Tracer>& tracer,
-                     std::shared_ptr<const SymbolicLayout> symbolic = nullptr);
+                     std::shared_ptr<const Layout> symbolic = nullptr);
 
 /// What a traced tensor holds now, in the graph. Writes that it has not seen yet are recorded
 /// first.
