@@ -13,6 +13,7 @@
 #include "engine/backward.h"
 #include "engine/cache.h"
 #include "engine/gate.h"
+#include "engine/private_members.h"
 #include "engine/program.h"
 #include "observe/recorder/recorder.h"
 #include "runtime/backends.h"
@@ -38,10 +39,21 @@ GraphTask& own(const GraphTask& task) {
   return const_cast<GraphTask&>(task);
 }
 
+/// Warnings wait for the end of a backward, and are then given by the thread that started it.
+void replay_warnings(GraphTask& task) {
+  std::vector<c10::Warning> warnings;
+  {
+    std::lock_guard<std::mutex> lock(task.warning_handler_.*member_of(WarningsLockOf()));
+    warnings.swap(task.warning_handler_.*member_of(WarningsOf()));
+  }
+  for (const c10::Warning& warning : warnings) c10::warn(warning);
+}
+
 variable_list run_in_eager_engine(const NodePtr& root, const GraphTask& task) {
   Engine::get_default_engine().execute_with_graph_task(own(task).shared_from_this(), root,
                                                        InputBuffer(variable_list()));
   task.future_result_->wait();
+  replay_warnings(own(task));
   return task.future_result_->value().toTensorVector();
 }
 
@@ -168,18 +180,25 @@ bool is_running() {
 variable_list run_backward(const NodePtr& root, const GraphTask& task, bool,
                            const torch::autograd::edge_list&) {
   open_gate();
-  const Settings* settings = current_settings();
+  // Hooks may open scopes.
+  const std::shared_ptr<const Settings> settings = current_settings();
   if (settings == nullptr || running || tracing::Tracer::current() != nullptr ||
       observe::Recorder::current() != nullptr) {
     return run_in_eager_engine(root, task);
   }
   std::string refusal;
   std::optional<variable_list> results;
-  {
+  std::exception_ptr error;
+  try {
+    const c10::WarningUtils::WarningHandlerGuard delayed(&own(task).warning_handler_);
     const Running scope;
     results = run_captured(*settings, root, task, refusal);
     if (results) run_final_callbacks(own(task));
+  } catch (...) {
+    error = std::current_exception();
   }
+  replay_warnings(own(task));
+  if (error) std::rethrow_exception(error);
   return results ? std::move(*results) : refuse(*settings, root, task, refusal);
 }
 
