@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/engine.h>
 
@@ -125,7 +126,8 @@ void count_run(const Settings& settings, const RunReport& report, double lookup_
     stats.lookup_seconds += lookup_seconds;
     stats.capture_seconds += report.capture_seconds;
     stats.compiles += report.compiles;
-    ++(report.compiles == 0 ? stats.cache_hits : stats.cache_misses);
+    const bool is_hit = report.compiles == 0 && !report.met_a_capture;
+    ++(is_hit ? stats.cache_hits : stats.cache_misses);
   });
   for (const std::string& problem : report.problems) tell(settings, problem);
 }
@@ -143,9 +145,9 @@ std::optional<variable_list> run_captured(const Settings& settings, const NodePt
   const Cache::Hit found = find_program(settings, backward);
   const std::chrono::duration<double> lookup = std::chrono::steady_clock::now() - start;
   RunReport report;
-  variable_list results = found.program->run(backward, found.sizes, report);
-  count_run(settings, report, lookup.count());
-  return results;
+  // What user code throws ends the run, but does not undo a capture.
+  const auto when_done = c10::make_scope_exit([&] { count_run(settings, report, lookup.count()); });
+  return found.program->run(backward, found.sizes, report);
 }
 
 /// Callbacks may queue callbacks.
