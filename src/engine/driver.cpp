@@ -116,9 +116,7 @@ Cache::Hit find_program(const Settings& settings, const Backward& backward) {
   Cache::Hit made{nullptr, *sizes.match(backward.sizes())};
   made.program = std::make_shared<Program>(
       backward, runtime::find_backend(settings.options.backend), std::move(sizes));
-  cache.add(backward, made.program, settings.options.cache_limit);
-  cache.count([](compiled_autograd::Stats& stats) { ++stats.captures; });
-  return made;
+  return cache.add(backward, std::move(made), settings.options.cache_limit);
 }
 
 void count_run(const Settings& settings, const RunReport& report, double lookup_seconds) {
