@@ -60,9 +60,16 @@ std::string TermParser::quoted(const char* what) {
   return text;
 }
 
+int64_t TermParser::extent(const char* what) {
+  const size_t offset = lexer_.peek().offset;
+  const int64_t number = integer(what);
+  if (number < 0) lexer_.fail(offset, "sizes, strides and offsets of tensors are not negative.");
+  return number;
+}
+
 TensorMeta::Dims TermParser::dims(char close) {
   TensorMeta::Dims dims;
-  separated(close, [&] { dims.push_back(integer("an integer")); });
+  separated(close, [&] { dims.push_back(extent("an integer")); });
   return dims;
 }
 
@@ -78,7 +85,7 @@ TensorMeta TermParser::meta() {
   meta.sizes = dims(']');
   meta.strides = contiguous_strides(meta.sizes);
   if (accept('{')) meta.strides = dims('}');
-  if (accept('+')) meta.offset = integer("a storage offset");
+  if (accept('+')) meta.offset = extent("a storage offset");
   if (lexer_.peek().kind == Token::Kind::device) {
     const Token device = lexer_.next();
     try {
