@@ -53,6 +53,14 @@ Compilers with_checks(Compilers compilers, const Options& options) {
   return compilers;
 }
 
+uint64_t count_backwards(const std::vector<std::shared_ptr<Entry>>& entries) {
+  uint64_t count = 0;
+  for (const auto& entry : entries)
+    count +=
+        entry->split != nullptr ? entry->split->num_backwards() : entry->compiled.num_backwards();
+  return count;
+}
+
 }  // namespace
 
 bool is_inlined() {
@@ -162,7 +170,8 @@ CompileStats CompiledCore::stats() const {
           .recompiles = state_->recompiles,
           .guard_failures = state_->guard_failures,
           .trace_seconds = state_->trace_seconds,
-          .compile_seconds = state_->compile_seconds};
+          .compile_seconds = state_->compile_seconds,
+          .backwards = count_backwards(*state_->entries.load())};
 }
 
 std::vector<Program> CompiledCore::programs() const {
