@@ -9,6 +9,7 @@
 #include <bit>
 #include <cstring>
 
+#include "base/thread_object.h"
 #include "engine/node_calls.h"
 #include "runtime/call/call_guards.h"
 
@@ -134,8 +135,7 @@ bool Backward::Found::is_ranked() const {
 }
 
 std::vector<Backward::FoundPtr>& Backward::spares() {
-  thread_local std::vector<FoundPtr> spares;
-  return spares;
+  return thread_object<std::vector<FoundPtr>, struct SpareBackwards>();
 }
 
 /// The last one with so many nodes; if there is none, that which was not used for longest.

@@ -33,8 +33,8 @@ class StatsTable {
 };
 
 StatsTable& stats_table() {
-  static StatsTable table;
-  return table;
+  static auto* table = new StatsTable;
+  return *table;
 }
 
 /// Arguments are only named where nothing else is left: what was computed from them keeps them.
