@@ -3,6 +3,7 @@
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 600
+SOAK_SECONDS ?= 300
 CMAKE_FLAGS ?=
 export TORCH_DIR
 
@@ -18,7 +19,7 @@ build = cmake --build $(1) --parallel $(JOBS)
 ctest = ctest --test-dir $(1) --output-on-failure --parallel $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup configure build demo test bench fuzz asan tsan format lint headers docs-check install clean
+.PHONY: help setup configure build demo test bench fuzz soak asan tsan format lint headers docs-check install clean
 
 help:  ## List the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
@@ -49,6 +50,10 @@ bench: setup  ## Build and run the benchmarks
 fuzz: configure  ## Run the fuzzer for FUZZ_SECONDS (default 600)
 	@$(call build,build) --target test_fuzz
 	@AHEAD_FUZZ_SECONDS=$(FUZZ_SECONDS) build/tests/test_fuzz
+
+soak: configure  ## Run threads that do everything at once for SOAK_SECONDS (default 300)
+	@$(call build,build) --target test_soak
+	@OMP_WAIT_POLICY=passive AHEAD_SOAK_SECONDS=$(SOAK_SECONDS) build/tests/test_soak
 
 asan: setup  ## Run the unit tests under AddressSanitizer
 	@$(call configure,build-asan,-DAHEAD_SANITIZE=address -DAHEAD_BUILD_EXAMPLES=OFF)

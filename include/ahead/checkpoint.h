@@ -19,10 +19,15 @@ namespace ahead {
 /// decide otherwise only about what is preferred; uncompiled, preferred counts as must.
 enum class Saving : uint8_t { MustSave, PreferSave, PreferRecompute, MustRecompute };
 
+namespace detail {
+/// Returns it. Throws UserError if there is no enumerator of this value.
+AHEAD_API Saving checked(Saving saving);
+}  // namespace detail
+
 /// Says for each operator what becomes of its results: one answer for all of them, or a function's.
 class CheckpointPolicy {
  public:
-  CheckpointPolicy(Saving all) : all_(all) {}
+  CheckpointPolicy(Saving all) : all_(detail::checked(all)) {}
   template <class F>
   requires std::is_invocable_r_v<Saving, F&, const Operator&> CheckpointPolicy(F function)
       : function_(std::move(function)) {}
@@ -32,7 +37,9 @@ class CheckpointPolicy {
   /// As without a checkpoint.
   static CheckpointPolicy save_everything() { return Saving::MustSave; }
 
-  Saving operator()(const Operator& op) const { return function_ ? function_(op) : all_; }
+  Saving operator()(const Operator& op) const {
+    return function_ ? detail::checked(function_(op)) : all_;
+  }
   /// Whether the answer is the same for all operators, and which one it is then.
   bool is_uniform() const { return !function_; }
   Saving all() const { return all_; }

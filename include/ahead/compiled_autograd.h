@@ -13,9 +13,10 @@
 /// instead of the engine when the same backward comes again. Gradients, hooks and errors are
 /// eager's.
 ///
-/// Scopes belong to the thread that opens them. What the user's own code does in a backward (hooks,
-/// custom functions that are not traceable, a backward inside the backward) is never captured: it
-/// runs at its place each time.
+/// Scopes belong to the thread that opens them. Where there is none, nothing changes: when the last
+/// one in the process ends, LibTorch's engine is as it was. What the user's own code does in a
+/// backward (hooks, custom functions that are not traceable, a backward inside the backward) is
+/// never captured: it runs at its place each time.
 namespace ahead::compiled_autograd {
 
 /// How backwards are captured. An aggregate: `{.fullgraph = true}`.
@@ -30,7 +31,8 @@ struct Options {
   /// others need no graphs of their own: all but 0 and 1 from the first capture on (true), never
   /// (false), or those that were seen to change (nothing).
   std::optional<bool> dynamic = std::nullopt;
-  /// The most backwards kept; the one unused for longest makes room.
+  /// The most backwards kept. If there are more, those that come least often are captured each time
+  /// that they come, and a warning says so once.
   int64_t cache_limit = 64;
 };
 
@@ -64,7 +66,7 @@ struct Stats {
   uint64_t captures = 0;         ///< backwards captured because none like it was known
   uint64_t compiles = 0;         ///< graphs given to a backend
   uint64_t cache_hits = 0;       ///< backwards that ran what was captured before
-  uint64_t cache_misses = 0;     ///< backwards that did not find all of it
+  uint64_t cache_misses = 0;     ///< backwards that did not find all of it, or met its capture
   uint64_t eager_fallbacks = 0;  ///< backwards that ran in the eager engine, though enabled
   double lookup_seconds = 0;     ///< spent on walking autograd graphs and comparing them
   double capture_seconds = 0;    ///< spent on tracing and compiling

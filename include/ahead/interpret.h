@@ -26,7 +26,8 @@ class AHEAD_API Interpreter {
 
   /// Takes one tensor for each graph input, or for each that is not Captured; the captured tensors
   /// are then those the graph holds. Returns one tensor for each graph output. Arguments are
-  /// stolen: each is freed after its last use.
+  /// stolen: each is freed after its last use. Throws UserError for a tensor of another size, dtype
+  /// or device than the graph was made for.
   std::vector<at::Tensor> operator()(std::vector<at::Tensor>&& args) const;
 
   /// Runs the graph as a user's program would run: results have history where grad mode was on when

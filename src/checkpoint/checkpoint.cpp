@@ -4,8 +4,10 @@
 #include <c10/core/InferenceMode.h>
 
 #include <optional>
+#include <string>
 
 #include "ahead/detail/compiled_core.h"
+#include "ahead/errors.h"
 #include "checkpoint/eager_checkpoint.h"
 #include "observe/recorder/recorder.h"
 #include "trace/observers/checkpoint_tags.h"
@@ -19,6 +21,12 @@ struct CheckpointScope::State {
   std::optional<runtime::CheckpointFrame::FirstRun> first_run;
   observe::Recorder* recorder = nullptr;
 };
+
+Saving checked(Saving saving) {
+  if (saving <= Saving::MustRecompute) return saving;
+  throw UserError("checkpoint", "Saving: there is no enumerator of value " +
+                                    std::to_string(static_cast<int>(saving)) + ".");
+}
 
 bool is_checkpointing(const CheckpointPolicy& policy) {
   if (tracing::Tracer::current() != nullptr || observe::Recorder::current() != nullptr) return true;
@@ -49,6 +57,7 @@ CheckpointScope::~CheckpointScope() = default;
 void CheckpointScope::finish(const std::vector<at::Tensor>& results) {
   if (state_->tags) state_->tags->finish(results);
   state_->first_run.reset();
+  if (state_->frame != nullptr) state_->frame->rethrow_problem();
   if (state_->recorder != nullptr) state_->recorder->leave_checkpoint(results);
 }
 

@@ -89,6 +89,22 @@ CheckpointFrame::Versioned CheckpointFrame::note(const at::Tensor& tensor) {
   return {tensor.detach(), version_of(tensor)};
 }
 
+/// LibTorch makes warnings of what is thrown here.
+std::optional<Saving> CheckpointFrame::ask_policy(const Operator& op) {
+  try {
+    return policy_(op);
+  } catch (...) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!problem_) problem_ = std::current_exception();
+    return std::nullopt;
+  }
+}
+
+void CheckpointFrame::rethrow_problem() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (problem_) std::rethrow_exception(problem_);
+}
+
 size_t CheckpointFrame::pack(const at::Tensor& tensor) {
   std::lock_guard<std::mutex> lock(mutex_);
   Packed packed{tensor.scalar_type(), tensor.device(), {}, {}};
@@ -108,7 +124,7 @@ size_t CheckpointFrame::pack(const at::Tensor& tensor) {
 /// An operator's own results are saved before it ends.
 void CheckpointFrame::end_operator(const Operator& op, const std::vector<at::Tensor>& results) {
   if (policy_.is_uniform()) return;
-  const Saving saving = policy_(op);
+  const std::optional<Saving> saving = ask_policy(op);
   std::lock_guard<std::mutex> lock(mutex_);
   if (saving == Saving::MustSave || saving == Saving::PreferSave) {
     for (const at::Tensor& result : results) {

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -54,6 +55,8 @@ class CheckpointFrame final : public SavedTensorPacker,
   /// Takes note of the next tensor that is saved; returns its number.
   size_t pack(const at::Tensor& tensor);
   at::Tensor unpack(size_t number);
+  /// Throws what the policy threw.
+  void rethrow_problem();
 
  private:
   /// A tensor and its version when it was saved.
@@ -74,6 +77,7 @@ class CheckpointFrame final : public SavedTensorPacker,
   static Versioned note(const at::Tensor& tensor);
   bool is_saved_by_policy(const at::Tensor& tensor) const;
   void end_operator(const Operator& op, const std::vector<at::Tensor>& results);
+  std::optional<Saving> ask_policy(const Operator& op);
   void run_again(int64_t task);
   void check_same(const std::vector<Versioned>& again) const;
   static at::Tensor checked(const Versioned& saved);
@@ -86,6 +90,7 @@ class CheckpointFrame final : public SavedTensorPacker,
   bool is_first_run_ = true;
 
   std::mutex mutex_;
+  std::exception_ptr problem_;
   std::vector<Packed> packed_;
   /// Storages that the policy saves, while the first run lasts.
   std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>>

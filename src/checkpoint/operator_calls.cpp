@@ -4,6 +4,8 @@
 
 #include <unordered_map>
 
+#include "base/thread_object.h"
+
 namespace ahead::runtime {
 
 const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
@@ -12,7 +14,8 @@ const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
 
 const Operator* operator_of(const at::RecordFunction& call) {
   // A schema keeps its name where it is for as long as it is registered.
-  thread_local std::unordered_map<const char*, const Operator*> known;
+  using Map = std::unordered_map<const char*, const Operator*>;
+  auto& known = thread_object<Map, struct KnownOperatorCalls>();
   const auto [found, is_new] = known.emplace(call.name(), nullptr);
   if (is_new) {
     const auto name = call.operator_name();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/thread_object.h"
 #include "checkpoint/operator_calls.h"
 #include "ops/facts/facts.h"
 #include "tensors/version_of.h"
@@ -27,9 +28,14 @@ at::Tensor bytes_of(const c10::Storage& storage) {
   return bytes;
 }
 
-thread_local std::vector<RegionWatch*> watches;
+std::vector<RegionWatch*>& watches() {
+  return thread_object<std::vector<RegionWatch*>, struct RegionWatches>();
+}
 /// The storages of the operands of the operators that are running, outermost first.
-thread_local std::vector<const std::vector<const c10::StorageImpl*>*> running;
+std::vector<const std::vector<const c10::StorageImpl*>*>& running() {
+  using Running = std::vector<const std::vector<const c10::StorageImpl*>*>;
+  return thread_object<Running, struct RunningOperators>();
+}
 thread_local size_t num_watches = 0;  ///< those that are paused included
 thread_local at::CallbackHandle callback = at::INVALID_CALLBACK_HANDLE;
 
@@ -97,8 +103,8 @@ struct WatchCallbacks {
       for_each_tensor(
           input, [&](const at::Tensor& tensor) { context->inputs.push_back(storage_of(tensor)); });
     }
-    for (RegionWatch* watch : watches) watch->start(*op, call.inputs());
-    running.push_back(&context->inputs);
+    for (RegionWatch* watch : watches()) watch->start(*op, call.inputs());
+    running().push_back(&context->inputs);
     return context;
   }
 
@@ -106,13 +112,13 @@ struct WatchCallbacks {
     if (context == nullptr) return;
     at::RecordFunctionGuard unwatched(/*is_enabled=*/false);
     auto& started = static_cast<Context&>(*context);
-    running.pop_back();
-    for (RegionWatch* watch : watches) watch->end(*started.op, started.inputs, call.outputs());
+    running().pop_back();
+    for (RegionWatch* watch : watches()) watch->end(*started.op, started.inputs, call.outputs());
   }
 };
 
 RegionWatch::RegionWatch(OutsideTensors& outside, Ended ended)
-    : outside_(outside), ended_(std::move(ended)), depth_(running.size()) {
+    : outside_(outside), ended_(std::move(ended)), depth_(running().size()) {
   if (num_watches++ == 0) {
     callback = at::addThreadLocalCallback(
         at::RecordFunctionCallback(WatchCallbacks::start, WatchCallbacks::end)
@@ -120,25 +126,25 @@ RegionWatch::RegionWatch(OutsideTensors& outside, Ended ended)
             .needsOutputs(true)
             .scopes({at::RecordScope::FUNCTION}));
   }
-  watches.push_back(this);
+  watches().push_back(this);
 }
 
 RegionWatch::~RegionWatch() {
-  watches.erase(std::find(watches.begin(), watches.end(), this));
+  watches().erase(std::find(watches().begin(), watches().end(), this));
   if (--num_watches == 0) at::removeCallback(callback);
 }
 
 RegionWatch::Pause::Pause() {
-  watches.swap(paused_);
+  watches().swap(paused_);
 }
 
 RegionWatch::Pause::~Pause() {
-  watches.swap(paused_);
+  watches().swap(paused_);
 }
 
 /// Inside an operator, tensors from outside are operands of that operator; others it has just made.
 const RegionWatch::Storages* RegionWatch::outermost_inputs() const {
-  return running.size() > depth_ ? running[depth_] : nullptr;
+  return running().size() > depth_ ? running()[depth_] : nullptr;
 }
 
 void RegionWatch::start(const Operator& op, c10::ArrayRef<const c10::IValue> inputs) {

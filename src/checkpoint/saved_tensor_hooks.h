@@ -1,18 +1,8 @@
 #pragma once
 
-#include <torch/csrc/autograd/saved_variable_hooks.h>
-
-#include <memory>
+#include "base/front_engine.h"
 
 namespace ahead::runtime {
-
-/// Makes the pack and unpack hooks of the tensors that autograd saves.
-class SavedTensorPacker {
- public:
-  virtual ~SavedTensorPacker() = default;
-  /// The hooks of the next tensor to be saved.
-  virtual std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() = 0;
-};
 
 /// While it exists, tensors that autograd saves on this thread go to a packer. The innermost
 /// packer counts.

@@ -20,6 +20,25 @@ using runtime::CallPlan;
 
 namespace {
 
+/// An enumerator may have any value that somebody casts to it.
+template <class Enumerator>
+void check_enumerator(Enumerator value, Enumerator last, const char* option) {
+  if (value <= last) return;
+  throw UserError("compile", std::string("Options::") + option +
+                                 ": there is no enumerator of value " +
+                                 std::to_string(static_cast<int>(value)) + ".");
+}
+
+Options checked(Options options) {
+  check_enumerator(options.dynamic, Dynamic::Automatic, "dynamic");
+  check_enumerator(options.partitioner.kind(), Partitioner::MinCut, "partitioner");
+  check_enumerator(options.confirm.kind(), Confirm::Never, "confirm");
+  check_enumerator(options.backward_autocast.kind(), BackwardAutocast::Off, "backward_autocast");
+  check_enumerator(options.custom_op_aliasing, SchemaCheck::Throw, "custom_op_aliasing");
+  passes::check_skippable(options.skip_passes);
+  return options;
+}
+
 Compilers compilers_for(const Options& options) {
   const aot::GraphCompiler compiler = runtime::find_backend(options.backend);
   return {compiler, compiler, compiler};
@@ -31,6 +50,14 @@ Compilers with_checks(Compilers compilers, const Options& options) {
     *compiler = runtime::with_custom_op_check(std::move(*compiler), options.custom_op_aliasing);
   }
   return compilers;
+}
+
+uint64_t count_backwards(const std::vector<std::shared_ptr<Entry>>& entries) {
+  uint64_t count = 0;
+  for (const auto& entry : entries)
+    count +=
+        entry->split != nullptr ? entry->split->num_backwards() : entry->compiled.num_backwards();
+  return count;
 }
 
 }  // namespace
@@ -106,26 +133,29 @@ bool CompiledCore::State::learn_leaves(const observe::Tape& tape) {
 }
 
 CompiledCore::CompiledCore(Options options)
-    : options_(std::move(options)),
+    : options_(checked(std::move(options))),
       compilers_(with_checks(compilers_for(options_), options_)),
       traces_function_(false),
       state_(std::make_unique<State>()) {
-  passes::check_skippable(options_.skip_passes);
   for (const auto& module : options_.watch) watch(module);
 }
 
 CompiledCore::CompiledCore(Options options, Compilers compilers)
-    : options_(std::move(options)),
+    : options_(checked(std::move(options))),
       compilers_(with_checks(std::move(compilers), options_)),
       traces_function_(true),
       state_(std::make_unique<State>()) {
-  passes::check_skippable(options_.skip_passes);
   for (const auto& module : options_.watch) watch(module);
 }
 
 CompiledCore::~CompiledCore() = default;
 
 void CompiledCore::watch(const std::shared_ptr<torch::nn::Module>& module) {
+  if (module == nullptr) {
+    throw UserError("compile",
+                    "module: it is null. Make it, or assign one, before it is compiled or watched "
+                    "(Options::watch).");
+  }
   state_->modules.add(module);
 }
 
@@ -139,7 +169,8 @@ CompileStats CompiledCore::stats() const {
           .recompiles = state_->recompiles,
           .guard_failures = state_->guard_failures,
           .trace_seconds = state_->trace_seconds,
-          .compile_seconds = state_->compile_seconds};
+          .compile_seconds = state_->compile_seconds,
+          .backwards = count_backwards(*state_->entries.load())};
 }
 
 std::vector<Program> CompiledCore::programs() const {

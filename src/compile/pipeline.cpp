@@ -279,6 +279,11 @@ std::vector<Program> Compilation::programs() const {
   return all;
 }
 
+size_t Compilation::num_backwards() const {
+  const bool has_backward = plan != nullptr && plan->backward.program != nullptr;
+  return has_backward ? plan->backward.program->num_parts() : 0;
+}
+
 Compilation compile_function(const aot::FlatFunction& function,
                              const std::vector<at::Tensor>& inputs, const Options& options,
                              const detail::Compilers& compilers) {

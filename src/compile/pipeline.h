@@ -20,6 +20,8 @@ struct Compilation {
   /// The program of every stage that has run so far: some run in the first backward that needs
   /// them.
   std::vector<Program> programs() const;
+  /// How many backwards were compiled to be kept.
+  size_t num_backwards() const;
 };
 
 /// Traces a function and compiles it: the stages in order. Without Options::fullgraph, an error of

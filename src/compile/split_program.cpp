@@ -167,6 +167,15 @@ std::shared_ptr<const SplitProgram::Runner> SplitProgram::runner_of(
   return made;
 }
 
+size_t SplitProgram::num_backwards() const {
+  size_t count = 0;
+  for (const Piece& piece : pieces_) {
+    const std::shared_ptr<const Runner> runner = piece.runner.load();
+    if (runner != nullptr) count += runner->compiled.num_backwards();
+  }
+  return count;
+}
+
 std::vector<Program> SplitProgram::programs() const {
   std::vector<Program> programs;
   for (const Piece& piece : pieces_) {

@@ -34,6 +34,8 @@ class SplitProgram {
 
   /// The stages of all parts that are compiled.
   std::vector<Program> programs() const;
+  /// The backwards of all parts.
+  size_t num_backwards() const;
 
  private:
   /// What runs a part.

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "base/ambient.h"
+#include "base/thread_object.h"
 #include "engine/node_calls.h"
 
 namespace ahead::engine {
@@ -134,8 +135,7 @@ bool Backward::Found::is_ranked() const {
 }
 
 std::vector<Backward::FoundPtr>& Backward::spares() {
-  thread_local std::vector<FoundPtr> spares;
-  return spares;
+  return thread_object<std::vector<FoundPtr>, struct SpareBackwards>();
 }
 
 /// The last one with so many nodes; if there is none, that which was not used for longest.

@@ -1,11 +1,30 @@
 #include "engine/cache.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
+
+#include "base/hash.h"
 
 namespace ahead::engine {
 namespace {
 
 constexpr size_t most_reasons = 256;
+
+/// Of so many programs that were dropped it is remembered when they were used.
+constexpr size_t most_dropped = 1024;
+
+std::string_view as_bytes(const void* data, size_t size) {
+  return {static_cast<const char*>(data), size};
+}
+
+/// The same for all backwards that the program is for.
+uint64_t hash_of(const Backward& backward, const Program& program) {
+  const uint64_t key = hash_bytes(as_bytes(backward.key().data(), backward.key().size()));
+  if (!program.has_fixed_sizes()) return key;
+  const std::vector<int64_t>& sizes = backward.sizes();
+  return hash_bytes(as_bytes(sizes.data(), sizes.size() * sizeof(int64_t)), key);
+}
 
 }  // namespace
 
@@ -14,36 +33,115 @@ Cache& Cache::instance() {
   return *cache;
 }
 
+void Cache::Use::note(uint64_t now) {
+  if (last != 0) interval = now - last;
+  last = now;
+}
+
+/// What was used once may never be used again. Otherwise it takes as long as the last time; where
+/// that is over, as long again as it has taken so far.
+uint64_t Cache::Use::expected_in(uint64_t now) const {
+  if (interval == 0) return UINT64_MAX;
+  const uint64_t age = now - last;
+  return age <= interval ? interval - age : age;
+}
+
+std::optional<Cache::Hit> Cache::find_hit(const Backward& backward) {
+  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+    if (backward.key() != (*entry)->key) continue;
+    auto sizes = (*entry)->program->match(backward.sizes());
+    if (!sizes) continue;
+    std::rotate(entries_.begin(), entry, entry + 1);
+    return Hit{entries_.front()->program, std::move(*sizes)};
+  }
+  return std::nullopt;
+}
+
 std::optional<Cache::Hit> Cache::find(const Backward& backward, Miss& miss) {
   std::lock_guard<std::mutex> lock(mutex_);
+  ++now_;
+  if (auto hit = find_hit(backward)) {
+    entries_.front()->use.note(now_);
+    return hit;
+  }
   const Entry* like = nullptr;
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    if (backward.key() != entries_[i]->key) {
-      if (like == nullptr) like = entries_[i].get();
-      continue;
-    }
-    if (auto sizes = entries_[i]->program->match(backward.sizes())) {
-      std::rotate(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(i),
-                  entries_.begin() + static_cast<std::ptrdiff_t>(i) + 1);
-      return Hit{entries_.front()->program, std::move(*sizes)};
-    }
-    if (miss.like != nullptr) continue;
-    like = entries_[i].get();
-    miss.like = like->program;
+  for (const auto& entry : entries_) {
+    const bool is_for_others = backward.key() == entry->key;
+    if (like == nullptr || is_for_others) like = entry.get();
+    if (!is_for_others) continue;
+    miss.like = entry->program;
+    break;
   }
   miss.reason = like == nullptr ? "no backward was captured before" : difference(*like, backward);
   return std::nullopt;
 }
 
-void Cache::add(const Backward& backward, std::shared_ptr<Program> program, int64_t limit) {
+Cache::Hit Cache::add(const Backward& backward, Hit made, int64_t limit) {
   auto entry = std::make_unique<Entry>();
   entry->key = backward.key().vec();
   for (const Step& step : backward.steps()) entry->key_ends.push_back(step.key_end);
-  entry->program = std::move(program);
-  std::lock_guard<std::mutex> lock(mutex_);
-  entry->number = next_number_++;
-  entries_.push_front(std::move(entry));
-  while (static_cast<int64_t>(entries_.size()) > std::max<int64_t>(limit, 1)) entries_.pop_back();
+  entry->program = made.program;
+  entry->hash = hash_of(backward, *made.program);
+  // What a backend made is freed without the lock.
+  std::vector<std::unique_ptr<Entry>> gone;
+  bool tells = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (auto hit = find_hit(backward)) return std::move(*hit);
+    ++stats_.captures;
+    entry->number = next_number_++;
+    entry->use = take_dropped_use(entry->hash);
+    entry->use.note(now_);
+    entries_.push_front(std::move(entry));
+    while (static_cast<int64_t>(entries_.size()) > std::max<int64_t>(limit, 1))
+      gone.push_back(drop(find_least_needed()));
+    tells = !gone.empty() && !std::exchange(has_told_limit_, true);
+  }
+  if (tells) tell_limit(limit);
+  return made;
+}
+
+/// When this backward was used, if it was not dropped too long ago.
+Cache::Use Cache::take_dropped_use(uint64_t hash) {
+  const auto is_same = [&](const auto& dropped) { return dropped.first == hash; };
+  const auto found = std::find_if(dropped_.begin(), dropped_.end(), is_same);
+  if (found == dropped_.end()) return {};
+  const Use use = found->second;
+  dropped_.erase(found);
+  return use;
+}
+
+/// Of several with the same prospects the newest, which comes first, if it is one of them: it has
+/// proved nothing yet. Otherwise the one that was not used for longest.
+Cache::Entries::iterator Cache::find_least_needed() {
+  auto least = entries_.begin();
+  uint64_t longest = (*least)->use.expected_in(now_);
+  bool is_newest = true;
+  for (auto entry = std::next(least); entry != entries_.end(); ++entry) {
+    const uint64_t expected = (*entry)->use.expected_in(now_);
+    if (expected < longest || (expected == longest && is_newest)) continue;
+    least = entry;
+    longest = expected;
+    is_newest = false;
+  }
+  return least;
+}
+
+std::unique_ptr<Cache::Entry> Cache::drop(Entries::iterator entry) {
+  std::unique_ptr<Entry> dropped = std::move(*entry);
+  entries_.erase(entry);
+  dropped_.emplace_back(dropped->hash, dropped->use);
+  if (dropped_.size() > most_dropped) dropped_.pop_front();
+  return dropped;
+}
+
+void Cache::tell_limit(int64_t limit) {
+  const std::string message =
+      "[compiled autograd] Options::cache_limit: more than " + std::to_string(limit) +
+      " different backwards are run. Those that come least often are captured again each time. "
+      "Raise the limit, or leave Options::dynamic on, with which sizes are arguments of graphs.";
+  note(message);
+  TORCH_WARN(message);
 }
 
 std::string Cache::difference(const Entry& entry, const Backward& backward) {
@@ -97,9 +195,12 @@ std::vector<std::shared_ptr<const Graph>> Cache::graphs() {
 }
 
 void Cache::clear() {
+  Entries gone;
   std::lock_guard<std::mutex> lock(mutex_);
-  entries_.clear();
+  gone.swap(entries_);
+  dropped_.clear();
   next_number_ = 0;
+  has_told_limit_ = false;
   stats_ = {};
   reasons_.clear();
 }

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ahead/compiled_autograd.h"
@@ -31,8 +32,12 @@ class Cache {
     std::shared_ptr<Program> like;
   };
   std::optional<Hit> find(const Backward& backward, Miss& miss);
-  /// Keeps a program. If there are more than `limit` then, the one unused for longest goes.
-  void add(const Backward& backward, std::shared_ptr<Program> program, int64_t limit);
+  /// Keeps a program, unless another thread has added one for this backward meanwhile. Returns the
+  /// one to be run.
+  ///
+  /// Beyond `limit`, the one goes that will not be used for longest, which may be the new one: so
+  /// backwards that come in turn, and are too many, do not push each other out.
+  Hit add(const Backward& backward, Hit made, int64_t limit);
 
   /// Changes the counts.
   template <class Change>
@@ -48,20 +53,39 @@ class Cache {
   void clear();
 
  private:
+  /// When a backward was used, in backwards looked for.
+  struct Use {
+    uint64_t last = 0;
+    uint64_t interval = 0;  ///< between the last two times; 0: there was one only
+
+    void note(uint64_t now);
+    uint64_t expected_in(uint64_t now) const;
+  };
   struct Entry {
     std::vector<uint8_t> key;
     std::vector<uint32_t> key_ends;  ///< for each step
     std::shared_ptr<Program> program;
-    uint64_t last_use;
+    Use use;
     uint64_t number;
+    uint64_t hash;  ///< of the key, and of the sizes if it is for no others
   };
+  using Entries = std::deque<std::unique_ptr<Entry>>;
 
   static std::string difference(const Entry& entry, const Backward& backward);
+  std::optional<Hit> find_hit(const Backward& backward);
+  void tell_limit(int64_t limit);
+  Use take_dropped_use(uint64_t hash);
+  Entries::iterator find_least_needed();
+  std::unique_ptr<Entry> drop(Entries::iterator entry);
 
   std::mutex mutex_;
   /// The one used last comes first.
-  std::deque<std::unique_ptr<Entry>> entries_;
+  Entries entries_;
+  /// When programs were used that are not kept any more, by hash; the last dropped last.
+  std::deque<std::pair<uint64_t, Use>> dropped_;
+  uint64_t now_ = 0;
   uint64_t next_number_ = 0;
+  bool has_told_limit_ = false;
   compiled_autograd::Stats stats_;
   std::deque<std::string> reasons_;
 };

@@ -2,8 +2,9 @@
 
 #include <torch/csrc/dynamo/compiled_autograd.h>
 
-#include <unordered_map>
 #include <vector>
+
+#include "engine/private_members.h"
 
 namespace ahead::engine {
 
@@ -12,9 +13,6 @@ namespace ahead::engine {
 class CallMemory {
  public:
   using Call = torch::dynamo::autograd::AutogradCompilerCall;
-  using Arguments = std::unordered_map<const c10::TensorImpl*, torch::dynamo::autograd::TensorArg>;
-  using Saved = std::unordered_map<const torch::autograd::SavedVariable*,
-                                   torch::dynamo::autograd::TensorArg*>;
 
   /// To a call that has collected nothing yet.
   void lend(Call& call) { exchange(call); }
@@ -26,8 +24,8 @@ class CallMemory {
 
   std::vector<at::Tensor> inputs_;
   std::vector<torch::dynamo::autograd::SizeInput> sizes_;
-  Arguments arguments_;
-  Saved saved_;
+  ArgumentsOf::Map arguments_;
+  SavedOf::Map saved_;
 };
 
 }  // namespace ahead::engine

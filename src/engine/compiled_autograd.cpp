@@ -12,17 +12,48 @@
 namespace ahead {
 namespace {
 
-/// The scopes open on this thread, from the outermost; empty settings: disabled.
-thread_local std::vector<std::optional<engine::Settings>> scopes;
+/// An Enable, or a Disable, which has no settings.
+struct Scope {
+  std::shared_ptr<const engine::Settings> settings;
+  std::optional<engine::GateScope> gate;
+  int64_t depth;
+  std::unique_ptr<Scope> outer;
+};
 
-int64_t open(std::optional<engine::Settings> settings) {
-  scopes.push_back(std::move(settings));
-  return static_cast<int64_t>(scopes.size());
+/// Those open on this thread. It may end with open scopes; and static destructors, which come after
+/// the main thread's own objects, may open some.
+struct Scopes {
+  ~Scopes() {
+    while (innermost != nullptr) pop();
+  }
+  static void pop() {
+    const std::unique_ptr<Scope> ended(innermost);
+    innermost = ended->outer.release();
+  }
+  static thread_local Scope* innermost;
+};
+
+thread_local Scope* Scopes::innermost = nullptr;
+
+int64_t depth() {
+  return Scopes::innermost == nullptr ? 0 : Scopes::innermost->depth;
 }
 
-void close(int64_t depth) {
-  const bool is_innermost = depth == static_cast<int64_t>(scopes.size());
-  if (depth <= static_cast<int64_t>(scopes.size())) scopes.resize(static_cast<size_t>(depth - 1));
+int64_t open(std::shared_ptr<const engine::Settings> settings) {
+  thread_local const Scopes of_this_thread;
+  static_cast<void>(&of_this_thread);
+  auto scope = std::make_unique<Scope>();
+  scope->depth = depth() + 1;
+  if (settings != nullptr) scope->gate.emplace();
+  scope->settings = std::move(settings);
+  scope->outer.reset(Scopes::innermost);
+  Scopes::innermost = scope.release();
+  return depth();
+}
+
+void close(int64_t closed) {
+  const bool is_innermost = closed == depth();
+  while (depth() >= closed) Scopes::pop();
   if (is_innermost || std::uncaught_exceptions() > 0) return;
   throw UserError("compiled autograd",
                   "Enable, Disable: Nested Compiled Autograd Contexts must return before their "
@@ -33,8 +64,8 @@ void close(int64_t depth) {
 
 namespace engine {
 
-const Settings* current_settings() {
-  return scopes.empty() || !scopes.back() ? nullptr : &*scopes.back();
+std::shared_ptr<const Settings> current_settings() {
+  return Scopes::innermost == nullptr ? nullptr : Scopes::innermost->settings;
 }
 
 }  // namespace engine
@@ -43,18 +74,18 @@ namespace compiled_autograd {
 
 Enable::Enable(Options options) {
   runtime::find_backend(options.backend);
-  engine::install_gate();
   // Backwards for fixed sizes only are not those for changing ones.
   const std::string* backend =
       intern(options.backend + (options.dynamic.value_or(true) ? "" : " for fixed sizes"));
-  depth_ = open(engine::Settings{std::move(options), backend});
+  depth_ =
+      open(std::make_shared<const engine::Settings>(engine::Settings{std::move(options), backend}));
 }
 
 Enable::~Enable() noexcept(false) {
   close(depth_);
 }
 
-Disable::Disable() : depth_(open(std::nullopt)) {}
+Disable::Disable() : depth_(open(nullptr)) {}
 
 Disable::~Disable() noexcept(false) {
   close(depth_);

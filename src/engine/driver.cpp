@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/engine.h>
 
@@ -13,6 +14,7 @@
 #include "engine/backward.h"
 #include "engine/cache.h"
 #include "engine/gate.h"
+#include "engine/private_members.h"
 #include "engine/program.h"
 #include "observe/recorder/recorder.h"
 #include "runtime/backends.h"
@@ -38,10 +40,21 @@ GraphTask& own(const GraphTask& task) {
   return const_cast<GraphTask&>(task);
 }
 
+/// Warnings wait for the end of a backward, and are then given by the thread that started it.
+void replay_warnings(GraphTask& task) {
+  std::vector<c10::Warning> warnings;
+  {
+    std::lock_guard<std::mutex> lock(task.warning_handler_.*member_of(WarningsLockOf()));
+    warnings.swap(task.warning_handler_.*member_of(WarningsOf()));
+  }
+  for (const c10::Warning& warning : warnings) c10::warn(warning);
+}
+
 variable_list run_in_eager_engine(const NodePtr& root, const GraphTask& task) {
   Engine::get_default_engine().execute_with_graph_task(own(task).shared_from_this(), root,
                                                        InputBuffer(variable_list()));
   task.future_result_->wait();
+  replay_warnings(own(task));
   return task.future_result_->value().toTensorVector();
 }
 
@@ -103,9 +116,7 @@ Cache::Hit find_program(const Settings& settings, const Backward& backward) {
   Cache::Hit made{nullptr, *sizes.match(backward.sizes())};
   made.program = std::make_shared<Program>(
       backward, runtime::find_backend(settings.options.backend), std::move(sizes));
-  cache.add(backward, made.program, settings.options.cache_limit);
-  cache.count([](compiled_autograd::Stats& stats) { ++stats.captures; });
-  return made;
+  return cache.add(backward, std::move(made), settings.options.cache_limit);
 }
 
 void count_run(const Settings& settings, const RunReport& report, double lookup_seconds) {
@@ -113,7 +124,8 @@ void count_run(const Settings& settings, const RunReport& report, double lookup_
     stats.lookup_seconds += lookup_seconds;
     stats.capture_seconds += report.capture_seconds;
     stats.compiles += report.compiles;
-    ++(report.compiles == 0 ? stats.cache_hits : stats.cache_misses);
+    const bool is_hit = report.compiles == 0 && !report.met_a_capture;
+    ++(is_hit ? stats.cache_hits : stats.cache_misses);
   });
   for (const std::string& problem : report.problems) tell(settings, problem);
 }
@@ -131,9 +143,9 @@ std::optional<variable_list> run_captured(const Settings& settings, const NodePt
   const Cache::Hit found = find_program(settings, backward);
   const std::chrono::duration<double> lookup = std::chrono::steady_clock::now() - start;
   RunReport report;
-  variable_list results = found.program->run(backward, found.sizes, report);
-  count_run(settings, report, lookup.count());
-  return results;
+  // What user code throws ends the run, but does not undo a capture.
+  const auto when_done = c10::make_scope_exit([&] { count_run(settings, report, lookup.count()); });
+  return found.program->run(backward, found.sizes, report);
 }
 
 /// Callbacks may queue callbacks.
@@ -168,18 +180,25 @@ bool is_running() {
 variable_list run_backward(const NodePtr& root, const GraphTask& task, bool,
                            const torch::autograd::edge_list&) {
   open_gate();
-  const Settings* settings = current_settings();
+  // Hooks may open scopes.
+  const std::shared_ptr<const Settings> settings = current_settings();
   if (settings == nullptr || running || tracing::Tracer::current() != nullptr ||
       observe::Recorder::current() != nullptr) {
     return run_in_eager_engine(root, task);
   }
   std::string refusal;
   std::optional<variable_list> results;
-  {
+  std::exception_ptr error;
+  try {
+    const c10::WarningUtils::WarningHandlerGuard delayed(&own(task).warning_handler_);
     const Running scope;
     results = run_captured(*settings, root, task, refusal);
     if (results) run_final_callbacks(own(task));
+  } catch (...) {
+    error = std::current_exception();
   }
+  replay_warnings(own(task));
+  if (error) std::rethrow_exception(error);
   return results ? std::move(*results) : refuse(*settings, root, task, refusal);
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,7 @@ struct Settings {
   compiled_autograd::Options options;
   const std::string* backend;  ///< interned
 };
-const Settings* current_settings();
+std::shared_ptr<const Settings> current_settings();
 
 /// Whether a captured backward is running on this thread.
 bool is_running();

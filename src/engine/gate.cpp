@@ -1,88 +1,101 @@
 #include "engine/gate.h"
 
-#include <torch/csrc/autograd/anomaly_mode.h>
-#include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/autograd/saved_variable_hooks.h>
-
+#include <atomic>
 #include <mutex>
+#include <string_view>
+#include <thread>
 
-#include "base/libtorch.h"
+#include "base/front_engine.h"
 #include "engine/driver.h"
 
 namespace ahead::engine {
 namespace {
 
-using torch::autograd::edge_list;
 using torch::autograd::Engine;
-using torch::autograd::GraphTask;
-using torch::autograd::InputBuffer;
 using torch::autograd::variable_list;
 using Lock = std::unique_lock<std::mutex>;
 
-/// What this thread holds on its way.
-thread_local Lock* passing = nullptr;
+/// So often a backward that met another one on its way, or a change of the way, begins anew. Each
+/// lasts for a few instructions.
+constexpr int most_attempts = 100000;
 
-class Passing {
- public:
-  explicit Passing(Lock& lock) : outer_(std::exchange(passing, &lock)) {}
-  ~Passing() { passing = outer_; }
-  Passing(const Passing&) = delete;
-  Passing& operator=(const Passing&) = delete;
+/// Also held while LibTorch's engine is told whom to call.
+std::mutex& gate_mutex() {
+  static auto* mutex = new std::mutex;
+  return *mutex;
+}
 
- private:
-  Lock* outer_;
+/// Changed under the lock.
+std::atomic<int64_t> num_scopes{0};
+
+/// A backward of this thread between the gate and run_backward.
+struct Passage {
+  Lock lock{};
+  bool has_passed = false;
 };
 
-/// Stands before the engine that was there.
-class Gate final : public Engine {
+thread_local Passage* current_passage = nullptr;
+
+class PassageScope {
  public:
-  explicit Gate(Engine& behind) : behind_(behind) {}
-
-  variable_list execute(const edge_list& roots, const variable_list& inputs, bool keep_graph,
-                        bool create_graph, bool accumulate_grad,
-                        const edge_list& outputs) override {
-    static auto* mutex = new std::mutex;
-    Lock lock(*mutex);
-    const Passing scope(lock);
-    return behind_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
-  }
-
-  c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(
-      const std::shared_ptr<GraphTask>& task, NodePtr root, InputBuffer&& buffer) override {
-    return behind_.execute_with_graph_task(task, std::move(root), std::move(buffer));
-  }
-
-  std::unique_ptr<torch::autograd::AnomalyMetadata> make_anomaly_metadata() override {
-    return behind_.make_anomaly_metadata();
-  }
-
-  std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
-    return behind_.get_default_saved_variable_hooks();
-  }
+  explicit PassageScope(Passage& passage) : outer_(std::exchange(current_passage, &passage)) {}
+  ~PassageScope() { current_passage = outer_; }
+  PassageScope(const PassageScope&) = delete;
+  PassageScope& operator=(const PassageScope&) = delete;
 
  private:
-  Engine& behind_;
+  Passage* outer_;
 };
 
-Engine* gate = nullptr;
+/// Where nobody captures, backwards run to their end inside of LibTorch's engine: without the lock.
+Lock lock_if_captured() {
+  if (num_scopes.load() == 0) return {};
+  Lock lock(gate_mutex());
+  if (num_scopes.load() == 0) lock.unlock();
+  return lock;
+}
 
-Engine& default_engine() {
-  return *gate;
+/// Whether LibTorch's engine refused to begin, since it was just being told whom to call, or since
+/// another backward, which came before there was a scope, is on its way without the lock.
+bool is_interference(const c10::Error& error) {
+  const std::string_view message = error.msg();
+  return message.find("compiled_autograd != COMPILED_AUTOGRAD_POISON") != message.npos ||
+         message.find("Re-entrant into Compiled Autograd") != message.npos;
+}
+
+variable_list pass(Engine& behind, const BackwardCall& call) {
+  for (int attempt = 0;; ++attempt) {
+    Passage passage;
+    passage.lock = lock_if_captured();
+    const PassageScope scope(passage);
+    try {
+      return call.run_in(behind);
+    } catch (const c10::Error& error) {
+      if (passage.has_passed || attempt == most_attempts || !is_interference(error)) throw;
+    }
+    std::this_thread::yield();
+  }
 }
 
 }  // namespace
 
-void install_gate() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    gate = new Gate(Engine::get_default_engine());
-    torch::autograd::set_default_engine_stub(&default_engine);
-    Engine::set_compiled_autograd(&run_backward);
-  });
+GateScope::GateScope() {
+  front_engine::ensure_installed();
+  front_engine::set_gate(&pass);
+  const Lock lock(gate_mutex());
+  if (num_scopes.load() == 0) Engine::set_compiled_autograd(&run_backward);
+  ++num_scopes;
+}
+
+GateScope::~GateScope() {
+  const Lock lock(gate_mutex());
+  if (--num_scopes == 0) Engine::set_compiled_autograd(nullptr);
 }
 
 void open_gate() {
-  if (passing != nullptr && passing->owns_lock()) passing->unlock();
+  if (current_passage == nullptr) return;
+  current_passage->has_passed = true;
+  if (current_passage->lock.owns_lock()) current_passage->lock.unlock();
 }
 
 }  // namespace ahead::engine

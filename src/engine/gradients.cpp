@@ -1,5 +1,6 @@
 #include "engine/gradients.h"
 
+#include <c10/core/StreamGuard.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/input_buffer.h>
@@ -50,6 +51,8 @@ Gradients::Current::~Current() {
 
 void Gradients::run_eagerly(const Step& step) {
   Node& node = *step.node;
+  // The engine runs it with its own device, and on the stream of its forward.
+  const c10::OptionalStreamGuard on_its_stream(node.stream());
   variable_list inputs(step.num_places);
   for (uint32_t i = 0; i < step.num_places; ++i) {
     inputs[i] = std::move(waiting_[step.first_place + i]);

@@ -1,6 +1,7 @@
 #include "engine/program.h"
 
 #include <ATen/ops/tensor.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <algorithm>
@@ -152,6 +153,11 @@ std::vector<at::Tensor> take_arguments(const Part& part, Gradients& gradients, B
   return arguments;
 }
 
+size_t end_of_part(const std::vector<Step::Kind>& kinds, size_t begin) {
+  const auto first = kinds.begin() + static_cast<std::ptrdiff_t>(begin);
+  return static_cast<size_t>(std::find(first, kinds.end(), Step::Kind::Eager) - kinds.begin());
+}
+
 std::string describe(const Backward& backward, size_t step, const NotTraceable& problem) {
   const std::string reason = problem.what();
   return backward.steps()[step].node->name() + " (step " + std::to_string(step) +
@@ -161,36 +167,36 @@ std::string describe(const Backward& backward, size_t step, const NotTraceable& 
 }  // namespace
 
 Program::Program(const Backward& backward, aot::GraphCompiler compiler, SizePattern sizes)
-    : compiler_(std::move(compiler)), sizes_(std::move(sizes)) {
-  kinds_.reserve(backward.steps().size());
-  for (const Step& step : backward.steps()) kinds_.push_back(step.kind);
+    : compiler_(std::move(compiler)) {
+  Known known{{}, {}, std::move(sizes), {}};
+  known.kinds.reserve(backward.steps().size());
+  for (const Step& step : backward.steps()) known.kinds.push_back(step.kind);
+  known_.store(std::make_shared<const Known>(std::move(known)));
 }
 
-std::optional<std::vector<int64_t>> Program::match(const std::vector<int64_t>& sizes) {
-  std::lock_guard<std::mutex> lock(sizes_mutex_);
-  auto values = sizes_.match(sizes);
-  const bool is_known = !values || guards_.empty() ||
-                        std::any_of(guards_.begin(), guards_.end(),
+std::optional<std::vector<int64_t>> Program::match(const std::vector<int64_t>& sizes) const {
+  const std::shared_ptr<const Known> known = known_.load();
+  auto values = known->sizes.match(sizes);
+  const bool is_known = !values || known->guards.empty() ||
+                        std::any_of(known->guards.begin(), known->guards.end(),
                                     [&](const auto& guards) { return guards->hold(*values); });
   return is_known ? std::move(values) : std::nullopt;
 }
 
-SizePattern Program::widened(const std::vector<int64_t>& sizes) {
-  std::lock_guard<std::mutex> lock(sizes_mutex_);
-  return sizes_.widened(sizes);
+SizePattern Program::widened(const std::vector<int64_t>& sizes) const {
+  return known_.load()->sizes.widened(sizes);
 }
 
-size_t Program::count_changed(const std::vector<int64_t>& sizes) {
-  std::lock_guard<std::mutex> lock(sizes_mutex_);
+size_t Program::count_changed(const std::vector<int64_t>& sizes) const {
+  const std::shared_ptr<const Known> known = known_.load();
   size_t changed = 0;
-  for (size_t i = 0; i < sizes.size(); ++i) changed += sizes[i] != sizes_.sizes()[i];
+  for (size_t i = 0; i < sizes.size(); ++i) changed += sizes[i] != known->sizes.sizes()[i];
   return changed;
 }
 
-std::vector<std::shared_ptr<const Graph>> Program::graphs() {
-  std::lock_guard<std::mutex> lock(parts_mutex_);
+std::vector<std::shared_ptr<const Graph>> Program::graphs() const {
   std::vector<std::shared_ptr<const Graph>> graphs;
-  for (const auto& part : parts_) graphs.push_back(part->graph);
+  for (const PartPtr& part : known_.load()->parts) graphs.push_back(part->graph);
   return graphs;
 }
 
@@ -199,9 +205,7 @@ std::vector<at::Tensor> Program::run(Backward& backward, const std::vector<int64
   Gradients gradients(backward);
   const Run run{backward, gradients, sizes, report};
   for (size_t i = 0; i < backward.steps().size();) {
-    const Part* part = is_traced(i) ? find(i, run) : nullptr;
-    if (part == nullptr && is_traced(i)) part = make_part(i, run);
-    const size_t end = part == nullptr ? i + 1 : part->end;
+    const auto [part, end] = find_next(i, run);
     if (part != nullptr && !has_new_hooks(*part, backward) &&
         is_unwritten(*part, gradients, backward)) {
       run_part(*part, run);
@@ -214,77 +218,88 @@ std::vector<at::Tensor> Program::run(Backward& backward, const std::vector<int64
   return std::move(gradients.results());
 }
 
-bool Program::is_traced(size_t step) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return kinds_[step] == Step::Kind::Traced;
+Program::Next Program::find_next(size_t begin, const Run& run) {
+  const std::shared_ptr<const Known> known = known_.load();
+  if (known->kinds[begin] != Step::Kind::Traced) return {nullptr, begin + 1};
+  PartPtr part = find(*known, begin, run);
+  if (part == nullptr) {
+    if (is_capturing_.exchange(true)) {
+      run.report.met_a_capture = true;
+      return {nullptr, end_of_part(known->kinds, begin)};
+    }
+    const auto when_done = c10::make_scope_exit([this] { is_capturing_ = false; });
+    part = capture(begin, run);
+  }
+  return {part, part == nullptr ? begin + 1 : part->end};
 }
 
-size_t Program::end_of_part(size_t begin) const {
-  const auto first = kinds_.begin() + static_cast<std::ptrdiff_t>(begin);
-  return static_cast<size_t>(std::find(first, kinds_.end(), Step::Kind::Eager) - kinds_.begin());
-}
-
-const Part* Program::find(size_t begin, const Run& run) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& part : parts_) {
-    if (part->begin == begin && is_for(*part, run.gradients, run.backward, run.sizes))
-      return part.get();
+Program::PartPtr Program::find(const Known& known, size_t begin, const Run& run) {
+  for (const PartPtr& part : known.parts) {
+    if (part->begin == begin && is_for(*part, run.gradients, run.backward, run.sizes)) return part;
   }
   return nullptr;
 }
 
-const Part* Program::make_part(size_t begin, const Run& run) {
-  std::lock_guard<std::mutex> lock(mutex_);
+/// The part for what waits, which is known afterwards, and which nodes are left to themselves.
+Program::PartPtr Program::capture(size_t begin, const Run& run) {
+  Known known = *known_.load();
+  if (PartPtr part = find(known, begin, run)) return part;
+  PartPtr part = make_part(known, begin, run);
+  known_.store(std::make_shared<const Known>(std::move(known)));
+  return part;
+}
+
+Program::PartPtr Program::make_part(Known& known, size_t begin, const Run& run) const {
   const auto is_variant = [&](const auto& part) { return part->begin == begin; };
-  if (std::count_if(parts_.begin(), parts_.end(), is_variant) >= most_variants) return nullptr;
-  while (kinds_[begin] == Step::Kind::Traced) {
-    const size_t end = end_of_part(begin);
+  if (std::count_if(known.parts.begin(), known.parts.end(), is_variant) >= most_variants)
+    return nullptr;
+  while (known.kinds[begin] == Step::Kind::Traced) {
+    const size_t end = end_of_part(known.kinds, begin);
     if (!are_traceable(run.backward, begin, end, run.gradients)) return nullptr;
     try {
-      return add(begin, end, run);
+      return add(known, begin, end, run);
     } catch (const NotTraceable& problem) {
       const bool is_one = problem.step < end;
       run.report.problems.push_back(describe(run.backward, is_one ? problem.step : begin, problem));
       for (size_t i = is_one ? problem.step : begin; i < (is_one ? problem.step + 1 : end); ++i) {
-        kinds_[i] = Step::Kind::Eager;
+        known.kinds[i] = Step::Kind::Eager;
       }
     }
   }
   return nullptr;
 }
 
-const Part* Program::add(size_t begin, size_t end, const Run& run) {
+Program::PartPtr Program::add(Known& known, size_t begin, size_t end, const Run& run) const {
   const auto start = std::chrono::steady_clock::now();
   std::string problem;
-  std::optional<Part> part = lift(begin, end, run, problem);
+  std::optional<Part> part = lift(known, begin, end, run, problem);
   if (!part) {
     // A step that cannot be traced for fixed sizes either says nothing about the other ones.
-    part = trace_part(run.backward, kinds_, begin, end, run.gradients);
-    if (!problem.empty()) give_up_lifting(run, problem);
+    part = trace_part(run.backward, known.kinds, begin, end, run.gradients);
+    if (!problem.empty()) give_up_lifting(known, run, problem);
     if (!run.sizes.empty()) part->fixed_sizes = run.backward.sizes();
   }
-  compile(*part);
+  compile(*part, known.kinds);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   run.report.capture_seconds += taken.count();
   ++run.report.compiles;
-  std::lock_guard<std::mutex> lock(parts_mutex_);
-  parts_.push_back(std::make_unique<const Part>(std::move(*part)));
-  return parts_.back().get();
+  if (part->guards != nullptr) known.guards.push_back(part->guards);
+  known.parts.push_back(std::make_shared<const Part>(std::move(*part)));
+  return known.parts.back();
 }
 
 /// The part with a graph for changing sizes, if there are any and if it can be had. `problem` says
 /// why it cannot.
-std::optional<Part> Program::lift(size_t begin, size_t end, const Run& run, std::string& problem) {
-  if (run.sizes.empty() || sizes_.is_fixed()) return std::nullopt;
+std::optional<Part> Program::lift(Known& known, size_t begin, size_t end, const Run& run,
+                                  std::string& problem) {
+  if (run.sizes.empty() || known.sizes.is_fixed()) return std::nullopt;
   try {
-    Part part =
-        trace_lifted_part(run.backward, kinds_, begin, end, run.gradients, {sizes_, run.sizes});
+    Part part = trace_lifted_part(run.backward, known.kinds, begin, end, run.gradients,
+                                  {known.sizes, run.sizes});
     const std::string& pinned = part.guards->pinned();
-    if (part.guards->is_of_use(sizes_.before())) {
+    if (part.guards->is_of_use(known.sizes.before())) {
       if (!pinned.empty())
         run.report.problems.push_back("Some sizes have graphs of their own: " + pinned);
-      std::lock_guard<std::mutex> lock(sizes_mutex_);
-      guards_.push_back(part.guards);
       return part;
     }
     problem = pinned;
@@ -296,16 +311,15 @@ std::optional<Part> Program::lift(size_t begin, size_t end, const Run& run, std:
 }
 
 /// From now on the program is for these sizes only.
-void Program::give_up_lifting(const Run& run, const std::string& reason) {
+void Program::give_up_lifting(Known& known, const Run& run, const std::string& reason) {
   run.report.problems.push_back("Sizes that change have graphs of their own: " + reason);
-  std::lock_guard<std::mutex> lock(sizes_mutex_);
-  sizes_ = sizes_.given_up(run.backward.sizes());
-  guards_.clear();
+  known.sizes = known.sizes.given_up(run.backward.sizes());
+  known.guards.clear();
 }
 
-void Program::compile(Part& part) {
+void Program::compile(Part& part, const std::vector<Step::Kind>& kinds) const {
   for (size_t i = part.begin; i < part.end; ++i) {
-    if (kinds_[i] == Step::Kind::Accumulate) part.accumulations.push_back(i);
+    if (kinds[i] == Step::Kind::Accumulate) part.accumulations.push_back(i);
   }
   part.run = compiler_(runtime::request_for(*part.graph, "CompiledAutograd"));
 }

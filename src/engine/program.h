@@ -2,8 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -62,33 +62,41 @@ struct Part {
 struct RunReport {
   uint64_t compiles = 0;
   double capture_seconds = 0;
+  /// Steps ran as in eager, since another thread was capturing something of the same program.
+  bool met_a_capture = false;
   /// Why nodes that could have been part of a graph are not, in words.
   std::vector<std::string> problems;
 };
 
 /// What is known of all backwards with one key and sizes of one pattern: which of their steps can
 /// be traced, and the parts compiled so far. Which part comes next depends on what steps that are
-/// not traced returned. Several threads may use it at once.
+/// not traced returned.
+///
+/// Several threads may use it at once, and none waits for another: a capture changes a copy of what
+/// is known. While one thread captures, others run as in eager what they do not find.
 class Program {
  public:
   Program(const Backward& backward, aot::GraphCompiler compiler, SizePattern sizes);
 
   /// The values of the sizes that change, if the program is for backwards with these sizes.
-  std::optional<std::vector<int64_t>> match(const std::vector<int64_t>& sizes);
+  std::optional<std::vector<int64_t>> match(const std::vector<int64_t>& sizes) const;
   /// The pattern for these sizes too; one without changing sizes if graphs for them could not be
   /// made.
-  SizePattern widened(const std::vector<int64_t>& sizes);
+  SizePattern widened(const std::vector<int64_t>& sizes) const;
   /// How many sizes differ from those for which it was made.
-  size_t count_changed(const std::vector<int64_t>& sizes);
+  size_t count_changed(const std::vector<int64_t>& sizes) const;
+  /// Whether it is for backwards of the same sizes only.
+  bool has_fixed_sizes() const { return known_.load()->sizes.is_fixed(); }
 
   /// Runs a backward with this key and these values of changing sizes to the end and returns the
   /// gradients asked for.
   std::vector<at::Tensor> run(Backward& backward, const std::vector<int64_t>& sizes,
                               RunReport& report);
 
-  std::vector<std::shared_ptr<const Graph>> graphs();
+  std::vector<std::shared_ptr<const Graph>> graphs() const;
 
  private:
+  using PartPtr = std::shared_ptr<const Part>;
   /// One run: the backward, what waits, and the values of changing sizes.
   struct Run {
     Backward& backward;
@@ -96,26 +104,34 @@ class Program {
     const std::vector<int64_t>& sizes;
     RunReport& report;
   };
+  /// What was found out so far.
+  struct Known {
+    std::vector<Step::Kind> kinds;
+    std::vector<PartPtr> parts;
+    SizePattern sizes;
+    std::vector<std::shared_ptr<const SizeGuards>> guards;  ///< of parts for changing sizes
+  };
+  /// What is done next: the part, or if there is none, steps one by one up to `end`.
+  struct Next {
+    PartPtr part;
+    size_t end;
+  };
 
-  const Part* find(size_t begin, const Run& run);
-  const Part* make_part(size_t begin, const Run& run);
-  const Part* add(size_t begin, size_t end, const Run& run);
-  std::optional<Part> lift(size_t begin, size_t end, const Run& run, std::string& problem);
-  void give_up_lifting(const Run& run, const std::string& reason);
-  void compile(Part& part);
-  void run_part(const Part& part, const Run& run);
-  bool is_traced(size_t step);
-  size_t end_of_part(size_t begin) const;
+  Next find_next(size_t begin, const Run& run);
+  static PartPtr find(const Known& known, size_t begin, const Run& run);
+  PartPtr capture(size_t begin, const Run& run);
+  PartPtr make_part(Known& known, size_t begin, const Run& run) const;
+  PartPtr add(Known& known, size_t begin, size_t end, const Run& run) const;
+  static std::optional<Part> lift(Known& known, size_t begin, size_t end, const Run& run,
+                                  std::string& problem);
+  static void give_up_lifting(Known& known, const Run& run, const std::string& reason);
+  void compile(Part& part, const std::vector<Step::Kind>& kinds) const;
+  static void run_part(const Part& part, const Run& run);
 
   const aot::GraphCompiler compiler_;
-  std::mutex mutex_;
-  std::vector<Step::Kind> kinds_;
-  /// Changed under both locks. The second is never held while something is traced or compiled.
-  std::vector<std::unique_ptr<const Part>> parts_;
-  std::mutex parts_mutex_;
-  std::mutex sizes_mutex_;  ///< not held while something is captured
-  SizePattern sizes_;
-  std::vector<std::shared_ptr<const SizeGuards>> guards_;  ///< of parts for changing sizes
+  std::atomic<std::shared_ptr<const Known>> known_;
+  /// Whoever sets it may change what is known.
+  std::atomic<bool> is_capturing_{false};
 };
 
 }  // namespace ahead::engine

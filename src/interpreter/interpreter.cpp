@@ -27,6 +27,21 @@ using Stack = torch::jit::Stack;
                         "Compile with double_backward = false, or keep it outside.");
 }
 
+[[noreturn]] void throw_other_tensor(const Plan::Parameter& parameter, const at::Tensor& given,
+                                     const std::vector<Plan::Parameter>& all) {
+  TensorMeta expected = parameter.meta;
+  expected.requires_grad = false;
+  std::string is = "undefined";
+  if (given.defined()) {
+    TensorMeta meta = TensorMeta::of(given);
+    meta.requires_grad = false;
+    is = meta.str();
+  }
+  throw UserError("interpret", "argument " + std::to_string(&parameter - all.data()) + ": it is " +
+                                   is + ", the graph was made for " + expected.str() +
+                                   ". Trace the function again for such tensors.");
+}
+
 bool is_differentiable_copy(const c10::OperatorHandle& op, const Stack& stack) {
   static const c10::OperatorHandle* const copy = &Operator::find("aten.copy")->handle();
   return op == *copy && at::GradMode::is_enabled() && stack[1].toTensor().requires_grad();
@@ -141,6 +156,8 @@ void Frame::bind(std::vector<at::Tensor>&& args, bool detach) {
       argument = parameter.captured;
     if (parameter.is_sizes) find_sizes(argument);
     if (parameter.reg == Plan::kNothing) continue;
+    if (!plan_.takes(parameter, argument))
+      throw_other_tensor(parameter, argument, plan_.parameters);
     if (detach && argument.defined() && argument.requires_grad()) argument = argument.tensor_data();
     reg(parameter.reg) = std::move(argument);
   }
@@ -318,6 +335,14 @@ std::vector<at::Tensor> Frame::results() {
 }
 
 }  // namespace
+
+bool Interpreter::Plan::takes(const Parameter& parameter, const at::Tensor& given) const {
+  if (!given.defined() || given.scalar_type() != parameter.meta.dtype ||
+      given.device() != parameter.meta.device)
+    return false;
+  return has_sizes || given.unsafeGetTensorImpl()->has_symbolic_sizes_strides() ||
+         given.sizes() == parameter.meta.sizes;
+}
 
 std::vector<at::Tensor> Interpreter::Plan::run(std::vector<at::Tensor>&& args) const {
   Frame frame(*this);

@@ -169,7 +169,9 @@ class Planner {
     const bool captured = input.slot.kind == Slot::Kind::Captured;
     if (!captured) ++plan_.num_free_parameters;
     const bool is_sizes = input.slot.kind == Slot::Kind::Sizes;
-    plan_.parameters.push_back({input.captured, captured, is_sizes, define(input.value)});
+    plan_.has_sizes |= is_sizes;
+    plan_.parameters.push_back(
+        {input.captured, captured, is_sizes, define(input.value), input.value->meta});
   }
 
   /// Notes results in memory made by this graph. Inputs may not be written to, nor may the results

@@ -69,8 +69,9 @@ struct Interpreter::Plan {
   struct Parameter {
     at::Tensor captured;
     bool is_captured;
-    bool is_sizes;  ///< holds the sizes that Sized constants are computed from
-    int32_t reg;    ///< kNothing: not used
+    bool is_sizes;    ///< holds the sizes that Sized constants are computed from
+    int32_t reg;      ///< kNothing: not used
+    TensorMeta meta;  ///< what the graph was made for
   };
   /// One graph output.
   struct Return {
@@ -87,8 +88,12 @@ struct Interpreter::Plan {
   std::vector<at::Tensor> run(std::vector<at::Tensor>&& args) const;
   /// Interpreter::replay().
   std::vector<at::Tensor> replay(std::vector<at::Tensor>&& args) const;
+  /// Whether a tensor is like the one that the graph was made for, but for its strides. Where sizes
+  /// are an argument, or not known yet, they may be others.
+  bool takes(const Parameter& parameter, const at::Tensor& given) const;
 
   std::vector<Parameter> parameters;
+  bool has_sizes = false;  ///< one of these is the sizes
   std::vector<Call> calls;
   std::vector<View> views;
   std::vector<Reuse> reuses;

@@ -5,6 +5,7 @@
 
 #include "ahead/errors.h"
 #include "ahead/graph.h"
+#include "base/thread_object.h"
 #include "ir/operator_name.h"
 
 namespace ahead {
@@ -65,7 +66,8 @@ class OperatorTable {
 };
 
 const Operator& Operator::of(const c10::OperatorHandle& handle) {
-  thread_local std::unordered_map<c10::OperatorHandle, Known> seen;
+  auto& seen =
+      thread_object<std::unordered_map<c10::OperatorHandle, Known>, struct SeenOperators>();
   Known& known = seen[handle];
   if (!known.is(handle)) {
     known = {handle.operator_name(), &OperatorTable::instance().intern(handle)};

@@ -18,11 +18,39 @@ aot::Executable interpret_graph(const Graph& graph, const std::vector<TensorMeta
   return [interpreter](std::vector<at::Tensor>&& args) { return (*interpreter)(std::move(args)); };
 }
 
+/// What a backend has to return, whatever it is given.
+class ExpectedOutputs {
+ public:
+  explicit ExpectedOutputs(const aot::CompileRequest& request) : name_(request.name) {
+    for (const Graph::Output& output : request.graph.outputs())
+      are_defined_.push_back(output.value != nullptr);
+  }
+
+  void check(const std::vector<at::Tensor>& outputs) const {
+    if (outputs.size() != are_defined_.size()) {
+      throw UserError("backend", name_ + ": the backend returned " +
+                                     std::to_string(outputs.size()) + " tensors, its graph has " +
+                                     std::to_string(are_defined_.size()) +
+                                     " outputs. It must return one for each.");
+    }
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (outputs[i].defined() || !are_defined_[i]) continue;
+      throw UserError("backend", name_ + ": the backend returned an undefined tensor for output " +
+                                     std::to_string(i) + ", which its graph computes.");
+    }
+  }
+
+ private:
+  std::string name_;
+  std::vector<bool> are_defined_;
+};
+
 class Registry {
  public:
+  /// Never freed: static destructors may compile something.
   static Registry& instance() {
-    static Registry registry;
-    return registry;
+    static auto* registry = new Registry;
+    return *registry;
   }
 
   void add(const std::string& name, aot::GraphCompiler compiler) {
@@ -64,7 +92,14 @@ aot::GraphCompiler find_backend(const std::string& name) {
 
 aot::GraphCompiler below_autograd(aot::GraphCompiler compiler) {
   return [compiler = std::move(compiler)](const aot::CompileRequest& request) {
-    return [run = compiler(request)](std::vector<at::Tensor>&& args) {
+    aot::Executable run = compiler(request);
+    if (!run) {
+      throw UserError("backend", request.name +
+                                     ": the backend returned an empty Executable. It must return "
+                                     "a function that runs the graph, or throw.");
+    }
+    return [run = std::move(run),
+            expected = ExpectedOutputs(request)](std::vector<at::Tensor>&& args) {
       at::NoGradGuard no_grad;
       // Views and casts are in the graph already; LibTorch would record and make them once more.
       at::AutoDispatchBelowADInplaceOrView below_views;
@@ -72,7 +107,9 @@ aot::GraphCompiler below_autograd(aot::GraphCompiler compiler) {
       for (at::Tensor& arg : args) {
         if (arg.defined() && arg.requires_grad()) arg = arg.detach();
       }
-      return run(std::move(args));
+      std::vector<at::Tensor> outputs = run(std::move(args));
+      expected.check(outputs);
+      return outputs;
     };
   };
 }
@@ -80,6 +117,7 @@ aot::GraphCompiler below_autograd(aot::GraphCompiler compiler) {
 }  // namespace runtime
 
 void register_backend(const std::string& name, aot::GraphCompiler compiler) {
+  if (!compiler) throw UserError("backend", name + ": it is null. Give a function that compiles.");
   Registry::instance().add(name, runtime::below_autograd(std::move(compiler)));
 }
 

@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "base/intern.h"
+#include "base/thread_object.h"
 #include "tensors/below_tracing.h"
 #include "trace/tensor/functional.h"
 #include "trace/tracer.h"
@@ -20,7 +21,8 @@ namespace {
 
 /// The name of an autograd node's class, looked up by type: composing it is slow.
 const std::string* node_name(const torch::autograd::Node& node) {
-  thread_local std::unordered_map<std::type_index, const std::string*> names;
+  using Map = std::unordered_map<std::type_index, const std::string*>;
+  auto& names = thread_object<Map, struct KnownNodeNames>();
   const std::string*& name = names[std::type_index(typeid(node))];
   if (name == nullptr) name = intern(node.name());
   return name;

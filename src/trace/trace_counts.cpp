@@ -11,8 +11,8 @@ struct StatsTable {
 };
 
 StatsTable& stats_table() {
-  static StatsTable table;
-  return table;
+  static auto* table = new StatsTable;  // static destructors may trace
+  return *table;
 }
 
 }  // namespace

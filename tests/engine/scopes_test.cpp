@@ -127,7 +127,8 @@ TEST(EngineScopes, VerboseAndBounded) {
     const at::Tensor x = leaf({size});
     (x * x).sum().backward();
   }
-  EXPECT_EQ(stats().captures, 6u);
+  // The third one comes no more often than those that are kept.
+  EXPECT_EQ(stats().captures, 4u);
   EXPECT_EQ(compiled_autograd::graphs().size(), 2u);
   const auto reasons = compiled_autograd::reasons();
   EXPECT_NE(reasons[0].find("no backward was captured before"), std::string::npos) << reasons[0];

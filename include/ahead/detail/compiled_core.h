@@ -31,6 +31,9 @@ struct CompileStats {
   uint64_t guard_failures = 0;  ///< calls that no program fitted, the first one not counted
   double trace_seconds = 0;
   double compile_seconds = 0;  ///< everything after the trace
+  /// Backwards of the programs in use: one for each choice of gradients that come in or are asked
+  /// for, and for each layout of these. Of one program some dozens are kept.
+  uint64_t backwards = 0;
 };
 
 namespace detail {

@@ -11,11 +11,12 @@ class Module;
 
 namespace ahead::detail {
 
-/// What a ModuleHolder, or a shared_ptr to a module, points to.
+/// What a ModuleHolder, or a shared_ptr to a module, points to; null: nothing.
 template <class F>
 auto watched_module(F& f) -> std::enable_if_t<
     std::is_convertible_v<decltype(f.ptr()), std::shared_ptr<torch::nn::Module>>,
-    decltype(f.ptr())> {
+    std::decay_t<decltype(f.ptr())>> {
+  if (f.is_empty()) return nullptr;
   return f.ptr();
 }
 template <class M>

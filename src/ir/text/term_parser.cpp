@@ -59,6 +59,13 @@ std::string TermParser::quoted(const char* what) {
   return text;
 }
 
+int64_t TermParser::extent(const char* what) {
+  const size_t offset = lexer_.peek().offset;
+  const int64_t number = integer(what);
+  if (number < 0) lexer_.fail(offset, "sizes, strides and offsets of tensors are not negative.");
+  return number;
+}
+
 Dim TermParser::dim(const char* what) {
   const Token& token = lexer_.peek();
   std::string_view text = lexer_.rest();
@@ -66,10 +73,10 @@ Dim TermParser::dim(const char* what) {
   const bool is_expression =
       token.kind == Token::Kind::word || (token.kind == Token::Kind::integer &&
                                           (behind.starts_with("*") || behind.starts_with(" + ")));
-  if (!is_expression) return integer(what);
+  if (!is_expression) return extent(what);
   const size_t length = text.size();
   const auto expression = SizeExpression::parse_front(text);
-  if (!expression) return integer(what);
+  if (!expression) return extent(what);
   lexer_.skip(length - text.size());
   return Dim::of(*expression);
 }

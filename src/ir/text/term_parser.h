@@ -25,6 +25,8 @@ class TermParser {
   Token separated(char close, Item&& item);
 
   int64_t integer(const char* what);
+  /// An integer that is not negative.
+  int64_t extent(const char* what);
   /// All of a tensor's metadata but requires_grad.
   TensorMeta meta();
   bool requires_grad();

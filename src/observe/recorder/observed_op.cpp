@@ -6,6 +6,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "base/thread_object.h"
 #include "ops/facts/facts.h"
 #include "trace/dispatch/traced_op.h"
 
@@ -75,7 +76,8 @@ ObservedOp::ObservedOp(const c10::OperatorHandle& h) : handle(h), op(&Operator::
 const ObservedOp& observed_op(const c10::OperatorHandle& handle) {
   // Never freed: recordings refer to them. Not by handle: another operator may be registered at the
   // address of one that was removed.
-  thread_local std::unordered_map<const Operator*, const ObservedOp*> known;
+  using Map = std::unordered_map<const Operator*, const ObservedOp*>;
+  auto& known = thread_object<Map, struct KnownObservedOps>();
   const ObservedOp*& entry = known[&Operator::of(handle)];
   if (entry != nullptr) return *entry;
   static std::mutex mutex;

@@ -1,31 +1,47 @@
 #include "runtime/node/backward_program.h"
 
 #include <algorithm>
-#include <atomic>
+#include <string>
 
 #include "ahead/errors.h"
+#include "base/log.h"
+#include "runtime/backends.h"
 #include "runtime/compile_request.h"
 
 namespace ahead::runtime {
 namespace {
 
-/// Beyond this many combinations, tangents are copied into the layout of the trace.
-constexpr size_t most_kinds = 32;
+/// So many combinations are kept. Beyond, tangents are copied into the layout of the trace, and the
+/// backward for those that are undefined, or not wanted, is made anew each time.
+constexpr size_t most_parts = 32;
 
 uint64_t next_id() {
   static std::atomic<uint64_t> next = 0;
   return next++;
 }
 
-std::vector<int64_t> key_of(const std::vector<at::Tensor>& tangents,
-                            const BackwardProgram::Mask& wanted) {
+/// `strides_of`: those of the tangent with this number, if it is defined.
+template <class StridesOf>
+std::vector<int64_t> key_of(const BackwardProgram::Mask& defined,
+                            const BackwardProgram::Mask& wanted, StridesOf&& strides_of) {
   std::vector<int64_t> key(wanted.begin(), wanted.end());
-  for (const at::Tensor& tangent : tangents) {
-    key.push_back(tangent.defined() ? 1 : 0);
-    if (tangent.defined())
-      key.insert(key.end(), tangent.strides().begin(), tangent.strides().end());
+  for (size_t i = 0; i < defined.size(); ++i) {
+    key.push_back(defined[i] ? 1 : 0);
+    if (!defined[i]) continue;
+    const at::IntArrayRef strides = strides_of(i);
+    key.insert(key.end(), strides.begin(), strides.end());
   }
   return key;
+}
+
+BackwardProgram::Mask are_defined(const std::vector<at::Tensor>& tangents) {
+  BackwardProgram::Mask defined;
+  for (const at::Tensor& tangent : tangents) defined.push_back(tangent.defined());
+  return defined;
+}
+
+bool all(const BackwardProgram::Mask& mask) {
+  return std::all_of(mask.begin(), mask.end(), [](bool is_set) { return is_set; });
 }
 
 std::vector<bool> with_size(std::vector<bool> flags, size_t size) {
@@ -49,35 +65,35 @@ BackwardProgram::BackwardProgram(Graph graph, Reach reach, std::vector<bool> don
   }
 }
 
-BackwardProgram::Part BackwardProgram::compile(const Graph& graph) const {
-  Part part;
+BackwardProgram::PartPtr BackwardProgram::compile(const Graph& graph,
+                                                  const aot::GraphCompiler& compiler) const {
+  auto part = std::make_shared<Part>();
   for (const Graph::Input& input : graph.inputs()) {
     if (input.slot.kind == Slot::Kind::Tangent) {
-      part.tangents.push_back(input.value->meta);
+      part->tangents.push_back(input.value->meta);
     } else {
-      part.needs.push_back(input.value->is_used());
+      part->needs.push_back(input.value->is_used());
     }
   }
   aot::CompileRequest request = request_for(graph, "CompiledFunction.backward");
   request.donated = donated_;
-  part.run = compiler_(request);
+  part->run = compiler(request);
   return part;
 }
 
-BackwardProgram::Part BackwardProgram::compile(const std::vector<at::Tensor>& tangents,
-                                               const Mask& wanted) const {
-  Mask defined;
+BackwardProgram::PartPtr BackwardProgram::compile(const std::vector<at::Tensor>& tangents,
+                                                  const Mask& wanted) const {
+  const Mask defined = are_defined(tangents);
   std::vector<TensorMeta> layouts = tangents_;
   for (size_t i = 0; i < tangents.size(); ++i) {
-    defined.push_back(tangents[i].defined());
-    if (defined.back()) layouts[i].strides = tangents[i].strides();
+    if (defined[i]) layouts[i].strides = tangents[i].strides();
   }
-  if (special_.size() > most_kinds) return compile(graph_for(defined, wanted));
   try {
     return compile(
-        relayout_(without_tangents(graph_, reach_, defined, wanted, /*any_layout=*/true), layouts));
+        relayout_(without_tangents(graph_, reach_, defined, wanted, /*any_layout=*/true), layouts),
+        compiler_);
   } catch (const Unsupported&) {
-    return compile(graph_for(defined, wanted));
+    return compile(graph_for(defined, wanted), compiler_);
   }
 }
 
@@ -85,17 +101,56 @@ Graph BackwardProgram::graph_for(const Mask& defined, const Mask& wanted) const 
   return without_tangents(graph_, reach_, defined, wanted, /*any_layout=*/false);
 }
 
-const BackwardProgram::Part& BackwardProgram::complete() {
-  std::call_once(compiled_, [this] { complete_ = compile(graph_); });
-  return complete_;
+BackwardProgram::PartPtr BackwardProgram::complete() {
+  PartPtr known = complete_.load();
+  if (known != nullptr) return known;
+  PartPtr made = compile(graph_, compiler_);
+  return complete_.compare_exchange_strong(known, made) ? made : known;
 }
 
-const BackwardProgram::Part& BackwardProgram::special(const std::vector<at::Tensor>& tangents,
-                                                      const Mask& wanted) {
+BackwardProgram::PartPtr BackwardProgram::find(const Key& key) const {
+  const auto known = special_.find(key);
+  return known == special_.end() ? nullptr : known->second;
+}
+
+BackwardProgram::PartPtr BackwardProgram::special(const std::vector<at::Tensor>& tangents,
+                                                  const Mask& wanted) {
+  const Key key =
+      key_of(are_defined(tangents), wanted, [&](size_t i) { return tangents[i].strides(); });
+  bool is_full = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (PartPtr known = find(key)) return known;
+    is_full = special_.size() >= most_parts;
+  }
+  if (is_full) return rare(tangents, wanted);
+  PartPtr made = compile(tangents, wanted);
   std::lock_guard<std::mutex> lock(mutex_);
-  std::unique_ptr<const Part>& known = special_[key_of(tangents, wanted)];
-  if (known == nullptr) known = std::make_unique<const Part>(compile(tangents, wanted));
-  return *known;
+  return special_.emplace(key, std::move(made)).first->second;
+}
+
+/// One more combination than are kept: as it lay in the trace, and if there is none such either,
+/// made for this once. A backend may take its time, the interpreter does not.
+BackwardProgram::PartPtr BackwardProgram::rare(const std::vector<at::Tensor>& tangents,
+                                               const Mask& wanted) {
+  const Mask defined = are_defined(tangents);
+  if (all(defined) && all(wanted)) return complete();
+  {
+    const Key as_traced =
+        key_of(defined, wanted, [&](size_t i) -> at::IntArrayRef { return tangents_[i].strides; });
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (PartPtr known = find(as_traced)) return known;
+  }
+  warn_once("[backward] more than " + std::to_string(most_parts) +
+            " combinations of results that are differentiated and of gradients that are asked "
+            "for: backwards for others are made each time that they are run. Return fewer results "
+            "from a compiled function, or differentiate them together.");
+  return compile(graph_for(defined, wanted), find_backend("interpreter"));
+}
+
+size_t BackwardProgram::num_parts() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return special_.size() + (complete_.load() == nullptr ? 0 : 1);
 }
 
 /// Whether all defined tangents have the layout that they had in the trace.
@@ -106,13 +161,9 @@ bool BackwardProgram::is_as_traced(const std::vector<at::Tensor>& tangents) cons
   return true;
 }
 
-const BackwardProgram::Part& BackwardProgram::part(const std::vector<at::Tensor>& tangents,
-                                                   const Mask& wanted) {
-  const bool all_defined = std::all_of(tangents.begin(), tangents.end(),
-                                       [](const at::Tensor& tangent) { return tangent.defined(); });
-  const bool all_wanted =
-      std::all_of(wanted.begin(), wanted.end(), [](bool is_wanted) { return is_wanted; });
-  const bool is_complete = all_defined && all_wanted && is_as_traced(tangents);
+BackwardProgram::PartPtr BackwardProgram::part(const std::vector<at::Tensor>& tangents,
+                                               const Mask& wanted) {
+  const bool is_complete = all(are_defined(tangents)) && all(wanted) && is_as_traced(tangents);
   return is_complete ? complete() : special(tangents, wanted);
 }
 

@@ -2,6 +2,7 @@
 
 #include <c10/util/SmallVector.h>
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -16,7 +17,8 @@ namespace ahead::runtime {
 
 /// The backward graph of a compiled function and what was compiled from it so far. Which tangents
 /// are defined, how they are laid out, and which gradients are wanted decides what eager would
-/// compute; each combination is compiled when it is met first. Several threads may use it at once.
+/// compute; each combination is compiled when it is met first. Of very many, the first are kept.
+/// Several threads may use it at once; no lock is held while something is compiled.
 class BackwardProgram {
  public:
   using Mask = c10::SmallVector<bool, 8>;
@@ -46,9 +48,13 @@ class BackwardProgram {
     std::vector<TensorMeta> tangents;
   };
 
+  using PartPtr = std::shared_ptr<const Part>;
+
   /// The backward, on saved values followed by tangents, for tangents like these. Results that are
   /// not wanted, or that depend on undefined tangents only, are undefined.
-  const Part& part(const std::vector<at::Tensor>& tangents, const Mask& wanted);
+  PartPtr part(const std::vector<at::Tensor>& tangents, const Mask& wanted);
+  /// How many there are so far.
+  size_t num_parts() const;
 
   /// The graph for one combination of defined tangents, laid out as in the trace, and wanted
   /// gradients.
@@ -61,10 +67,14 @@ class BackwardProgram {
   const std::vector<TensorMeta>& saved() const { return saved_; }
 
  private:
-  const Part& complete();
-  const Part& special(const std::vector<at::Tensor>& tangents, const Mask& wanted);
-  Part compile(const Graph& graph) const;
-  Part compile(const std::vector<at::Tensor>& tangents, const Mask& wanted) const;
+  using Key = std::vector<int64_t>;
+
+  PartPtr complete();
+  PartPtr special(const std::vector<at::Tensor>& tangents, const Mask& wanted);
+  PartPtr rare(const std::vector<at::Tensor>& tangents, const Mask& wanted);
+  PartPtr find(const Key& key) const;
+  PartPtr compile(const Graph& graph, const aot::GraphCompiler& compiler) const;
+  PartPtr compile(const std::vector<at::Tensor>& tangents, const Mask& wanted) const;
   bool is_as_traced(const std::vector<at::Tensor>& tangents) const;
 
   const Graph graph_;
@@ -74,11 +84,10 @@ class BackwardProgram {
   const aot::GraphCompiler compiler_;
   const Relayout relayout_;
   std::vector<TensorMeta> saved_, tangents_;
-  std::once_flag compiled_;
-  Part complete_;
-  std::mutex mutex_;
+  std::atomic<PartPtr> complete_;
+  mutable std::mutex mutex_;
   /// By which gradients are wanted, which tangents are defined, and their strides.
-  std::map<std::vector<int64_t>, std::unique_ptr<const Part>> special_;
+  std::map<Key, PartPtr> special_;
 };
 
 /// The backward graph for the case that some tangents are undefined and some gradients are not

@@ -125,11 +125,11 @@ variable_list CompiledNode::differentiate(variable_list&& gradients,
     return apply_differentiably(std::move(gradients), wanted);
   }
   if (!fits_autocast()) return apply_under_autocast(std::move(gradients), wanted);
-  const BackwardProgram::Part& part = plan_->backward.program->part(gradients, wanted);
-  lay_out_all(gradients, part.tangents);
-  std::vector<at::Tensor> args = unpack(part.needs);
+  const BackwardProgram::PartPtr part = plan_->backward.program->part(gradients, wanted);
+  lay_out_all(gradients, part->tangents);
+  std::vector<at::Tensor> args = unpack(part->needs);
   for (at::Tensor& gradient : gradients) args.push_back(std::move(gradient));
-  variable_list results = part.run(std::move(args));
+  variable_list results = part->run(std::move(args));
   if (plan_->asserts != nullptr) plan_->asserts->check_gradients(results);
   return is_differentiable ? with_error(std::move(results)) : results;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/thread_object.h"
 #include "ir/signature.h"
 #include "ops/facts/facts.h"
 #include "ops/shape_rules.h"
@@ -100,7 +101,8 @@ std::unique_ptr<TracedOp> describe(const c10::OperatorHandle& handle) {
 
 TracedOp& traced_op(const c10::OperatorHandle& handle) {
   // Not by handle: another operator may be registered at the address of one that was removed.
-  thread_local std::unordered_map<const Operator*, std::unique_ptr<TracedOp>> known;
+  using Map = std::unordered_map<const Operator*, std::unique_ptr<TracedOp>>;
+  auto& known = thread_object<Map, struct KnownTracedOps>();
   auto& entry = known[&Operator::of(handle)];
   if (entry == nullptr) entry = describe(handle);
   return *entry;

@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "ahead/errors.h"
+#include "base/thread_object.h"
 #include "trace/tracer.h"
 
 namespace ahead::tracing {
@@ -32,7 +33,7 @@ const std::unordered_map<std::string, Formula>& formulas() {
 
 /// Which formula an autograd node runs, looked up by type: composing its name is slow.
 Formula formula_of(const torch::autograd::Node& node) {
-  thread_local std::unordered_map<std::type_index, Formula> known;
+  auto& known = thread_object<std::unordered_map<std::type_index, Formula>, struct KnownFormulas>();
   auto [entry, is_new] = known.emplace(std::type_index(typeid(node)), Formula::None);
   if (is_new) {
     auto found = formulas().find(node.name());

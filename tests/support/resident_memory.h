@@ -1,0 +1,19 @@
+#pragma once
+
+#include <malloc.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <fstream>
+
+namespace ahead::test {
+
+/// The memory of this process that is in use, in bytes, once what was freed has been given back.
+inline int64_t resident_memory() {
+  malloc_trim(0);
+  int64_t total = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> total >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+}  // namespace ahead::test
