@@ -115,7 +115,10 @@ std::string in_words(const TapeDifference& found) {
   if (mentions("value that is read")) {
     remedy = "Read a truth value instead ((x.sum() > 0).item<bool>()), or return the tensor";
   } else if (mentions("a number: ") || mentions(": argument ")) {
-    remedy += "; an optimizer that counts its steps (Adam, AdamW) makes its step outside";
+    remedy +=
+        "; an optimizer of torch::optim that counts its steps (Adam, AdamW) makes its step "
+        "outside, "
+        "or is one of ahead::optim";
   }
   return "the function does not do the same in calls that look alike: " + found.text + ". " +
          remedy;
