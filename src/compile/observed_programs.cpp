@@ -85,7 +85,8 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
     if (state_.depends_on_grads) entry->grads.push_back({leaf.tensor, leaf.had_grad});
   }
   // What reads values may end the call before anything has happened.
-  if (!reads && entry->split == nullptr) entry->leaves_without_grads = leaves_without_grads(*tape);
+  if (!reads && entry->split == nullptr)
+    entry->leaves_without_grads = leaves_without_grads(*tape, *entry->kind.plan);
   entry->count_owners(*tape, holders);
   return entry;
 }

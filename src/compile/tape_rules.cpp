@@ -48,7 +48,8 @@ bool touches_grads(const Tape& tape) {
              [](const observe::CapturedTensor& captured) { return captured.grad_of != nullptr; });
 }
 
-std::vector<observe::WeakTensor> leaves_without_grads(const Tape& tape) {
+std::vector<observe::WeakTensor> leaves_without_grads(const Tape& tape,
+                                                      const runtime::CallPlan& plan) {
   std::unordered_set<observe::VariableId> used, without;
   for (const observe::Step& step : tape.steps) {
     const bool takes_away =
@@ -56,9 +57,13 @@ std::vector<observe::WeakTensor> leaves_without_grads(const Tape& tape) {
     if (takes_away && used.count(step.ins[0]) == 0) without.insert(step.ins[0]);
     used.insert(step.ins.begin(), step.ins.end());
   }
+  using Kind = runtime::Prologue::Input::Kind;
   std::unordered_set<const c10::TensorImpl*> with_used_grad;
-  for (const observe::CapturedTensor& captured : tape.captured)
-    with_used_grad.insert(captured.grad_of);
+  for (const runtime::Prologue::Input& input : plan.prologue.inputs) {
+    if (input.kind != Kind::GradOfInput) continue;
+    const auto& leaf = plan.prologue.inputs[static_cast<size_t>(input.index)];
+    with_used_grad.insert(leaf.captured.unsafeGetTensorImpl());
+  }
   std::vector<observe::WeakTensor> leaves;
   for (const observe::CapturedTensor& captured : tape.captured) {
     if (without.count(captured.id) != 0 &&
@@ -115,7 +120,10 @@ std::string in_words(const TapeDifference& found) {
   if (mentions("value that is read")) {
     remedy = "Read a truth value instead ((x.sum() > 0).item<bool>()), or return the tensor";
   } else if (mentions("a number: ") || mentions(": argument ")) {
-    remedy += "; an optimizer that counts its steps (Adam, AdamW) makes its step outside";
+    remedy +=
+        "; an optimizer of torch::optim that counts its steps (Adam, AdamW) makes its step "
+        "outside, "
+        "or is one of ahead::optim";
   }
   return "the function does not do the same in calls that look alike: " + found.text + ". " +
          remedy;

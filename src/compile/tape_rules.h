@@ -13,8 +13,9 @@ namespace ahead::detail {
 bool reads_values(const observe::Tape& tape);
 /// Whether the code gave leaves gradients, took them away, or used them.
 bool touches_grads(const observe::Tape& tape);
-/// Leaves whose gradient the code takes away, without having used it, before it uses the leaf.
-std::vector<observe::WeakTensor> leaves_without_grads(const observe::Tape& tape);
+/// Leaves whose gradient the code takes away before it uses the leaf, and the program is not given.
+std::vector<observe::WeakTensor> leaves_without_grads(const observe::Tape& tape,
+                                                      const runtime::CallPlan& plan);
 /// Why no program could compute the tensors that a call stored, or put them where the user has
 /// them; empty: one can.
 std::string why_not_storable(const observe::Tape& tape);

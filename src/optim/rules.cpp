@@ -7,7 +7,6 @@
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_fused_sgd.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros_like.h>
 
 #include "ahead/optim.h"
@@ -69,7 +68,8 @@ class SgdRule final : public Rule {
   bool uses_steps() const override { return false; }
   std::unique_ptr<State> new_state(const at::Tensor& parameter, const Options&) const override {
     auto state = std::make_unique<Kept>();
-    state->momentum_buffer(at::empty_like(parameter, at::MemoryFormat::Preserve));
+    // Filled by the first step, should it not throw.
+    state->momentum_buffer(zeros_for(parameter));
     return state;
   }
   StateTensors tensors(const State& state, const Options&) const override {

@@ -228,7 +228,9 @@ class ListReinplacer {
     if (memory.uses_of_node != 1 || memory.is_read_later || memory.is_returned ||
         !same_layout(target->meta, made->meta))
       return false;
-    if (memory.inputs.empty()) return memory.copy == nullptr && target->producer() != nullptr;
+    // What has a history may have to be run again under autograd, which writing would spoil.
+    if (memory.inputs.empty())
+      return node_.has(Tag::NoGrad) && memory.copy == nullptr && target->producer() != nullptr;
     if (memory.copy != nullptr && memory.copy->args()[1].value() == made)
       obsolete_.push_back(memory.copy);
     return memory.inputs.size() == 1 && memory.copy != nullptr &&

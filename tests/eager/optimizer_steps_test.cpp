@@ -8,6 +8,7 @@
 
 #include "ahead/ahead.h"
 #include "eager/harness.h"
+#include "models/memory.h"
 
 /// Steps with ahead::optim that are compiled whole, as people write them.
 namespace ahead::test {
@@ -496,6 +497,25 @@ TEST(OptimizerSteps, StepsOutsideInBetween) {
     }
   });
   expect_hits(outcome);
+}
+
+/// Gradients that the function takes away first are gone while a hit makes new ones.
+TEST(OptimizerSteps, TakeNoMoreMemoryThanEager) {
+  at::Tensor weight = at::ones({256, 256}).set_requires_grad(true);
+  optim::Adam adam({weight}, 0.01);
+  const auto step = [&](const at::Tensor& x) {
+    train_step(adam, [&] { return x.matmul(weight).sum(); });
+  };
+  auto compiled = ahead::compile(step);
+  const at::Tensor x = at::ones({1, 256});
+  models::MemoryCounter memory;
+  for (int call = 0; call < 8; ++call) step(x);
+  const int64_t eager = memory.peak([&] { step(x); });
+  for (int call = 0; call < 8; ++call) compiled(x);
+  const uint64_t hits = compiled.stats().cache_hits;
+  const int64_t peak = memory.peak([&] { compiled(x); });
+  EXPECT_EQ(compiled.stats().cache_hits, hits + 1);
+  EXPECT_LE(peak, eager + (1 << 14));
 }
 
 /// The step alone, with gradients from outside: a parameter gets its first one after a while.
