@@ -175,7 +175,8 @@ CompileStats CompiledCore::stats() const {
 
 std::vector<Program> CompiledCore::programs() const {
   std::vector<Program> programs;
-  for (const auto& entry : *state_->entries.load()) {
+  const std::shared_ptr<const State::Entries> entries = state_->entries.load();
+  for (const auto& entry : *entries) {
     const std::vector<Program> of_entry =
         entry->split != nullptr ? entry->split->programs() : entry->compiled.programs();
     programs.insert(programs.end(), of_entry.begin(), of_entry.end());

@@ -88,7 +88,8 @@ Served ObservedCall::serve(const FlatTree& inputs, const HostParts& host) {
 /// Adds programs whose state somebody replaced: they are right again once the new state is known.
 void ObservedCall::add_without_state(const Situation& now,
                                      std::vector<std::shared_ptr<Entry>>& entries) const {
-  for (const std::shared_ptr<Entry>& entry : *state_.entries.load()) {
+  const std::shared_ptr<const CompiledCore::State::Entries> all = state_.entries.load();
+  for (const std::shared_ptr<Entry>& entry : *all) {
     if (!entry->has_state || std::find(entries.begin(), entries.end(), entry) != entries.end())
       continue;
     if (entry->kind_by_arguments->fits(now, state_.modules, options_.depends_on, now.inputs.leaves))

@@ -196,7 +196,8 @@ size_t Program::count_changed(const std::vector<int64_t>& sizes) const {
 
 std::vector<std::shared_ptr<const Graph>> Program::graphs() const {
   std::vector<std::shared_ptr<const Graph>> graphs;
-  for (const PartPtr& part : known_.load()->parts) graphs.push_back(part->graph);
+  const auto known = known_.load();
+  for (const PartPtr& part : known->parts) graphs.push_back(part->graph);
   return graphs;
 }
 
