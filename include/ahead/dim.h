@@ -46,8 +46,8 @@ class AHEAD_API Dim {
   /// Equal for equal ones, in this process.
   uint64_t hash() const { return word(); }
 
-  bool operator==(const Dim& other) const { return bits_ == other.bits_; }
-  bool operator!=(const Dim& other) const { return bits_ != other.bits_; }
+  friend bool operator==(Dim a, Dim b) { return a.bits_ == b.bits_; }
+  friend bool operator!=(Dim a, Dim b) { return a.bits_ != b.bits_; }
 
   Dim operator+(Dim other) const {
     return are_fixed(other) ? wrapped(word() + other.word()) : combine('+', other);
