@@ -21,7 +21,11 @@ void Stages::keep(std::string name, double seconds, const Graph& graph) {
   graph.verify();
   Program program{std::move(name), seconds, std::make_shared<const Graph>(graph)};
   std::lock_guard<std::mutex> lock(mutex_);
-  programs_.push_back(std::move(program));
+  // Several threads may have made the same backward at once, of which one is used.
+  const bool is_known = std::any_of(programs_.begin(), programs_.end(), [&](const Program& known) {
+    return known.name == program.name && known.graph->hash() == program.graph->hash();
+  });
+  if (!is_known) programs_.push_back(std::move(program));
 }
 
 void Stages::optimise(Graph& graph, std::string_view part) {

@@ -205,13 +205,13 @@ TEST(DebugAsserts, NoticeWrongOutputs) {
        "Output 1: the backend returned something wrong: it is f32[2, 3]{1, 2}, the graph says "
        "f32[2, 3]"},
       {[](const Tensors&, Tensors& results) { results[0] = Tensor(); },
-       "Output 0: the backend returned something wrong: it is undefined"},
+       "the backend returned an undefined tensor for output 0, which its graph computes"},
       {[](const Tensors& args, Tensors& results) { results[0] = args[0]; },
        "Output 0: the backend returned something wrong: it shares memory with input 0"},
       {[](const Tensors&, Tensors& results) { results[1] = results[0]; },
        "Output 1: the backend returned something wrong: it shares memory with Output 0"},
       {[](const Tensors&, Tensors& results) { results.push_back(results[0]); },
-       "the backend returned 3 outputs, its graph has 2"},
+       "the backend returned 3 tensors, its graph has 2 outputs"},
   };
   for (const Row& row : rows) {
     auto compiled = aot::function(two_results, asserting(spoiling(row.spoil)));
