@@ -15,7 +15,7 @@ namespace ahead {
 struct Ambient {
   /// The modes of the calling thread.
   static Ambient current();
-  bool operator==(const Ambient& other) const { return words() == other.words(); }
+  bool operator==(const Ambient&) const = default;
   /// All of it as numbers, for keys.
   std::array<uint64_t, 3> words() const;
   /// What differs, in words; empty if nothing does.
