@@ -45,11 +45,10 @@ class ObservedCall {
   void guard_by_grads();
   /// How programs are made of recordings that read values, or not.
   Options options_for(bool reads) const;
-  /// A program for a recorded function, or for a part of one, whose arguments later parts may write
-  /// to. `before` is the recording of the call before.
+  /// A program for a recorded function; `before` is the recording of the call before.
   compiling::Compilation make(const aot::FlatFunction& function,
                               const std::vector<at::Tensor>& arguments, const Options& options,
-                              const observe::Tape* before, bool is_part = false);
+                              const observe::Tape* before);
   std::shared_ptr<observe::Tape> end_recording(Observation::State& observation,
                                                const CompiledCore::Ending& ending) const;
   /// Takes from a recording what holds for calls of all kinds.

@@ -157,7 +157,7 @@ std::optional<std::vector<at::Tensor>> ObservedCall::run_parts(
   // something again.
   if (!options.partitioner.function()) options.partitioner = Partitioner::Default;
   return entry.split->run(arguments, [&](const aot::FlatFunction& part, const auto& inputs) {
-    compiling::Compilation made = make(part, inputs, options, /*before=*/nullptr, /*is_part=*/true);
+    compiling::Compilation made = make(part, inputs, options, /*before=*/nullptr);
     entry.add_owners(*made.plan);
     return made;
   });

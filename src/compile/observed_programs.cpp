@@ -21,10 +21,9 @@ Options ObservedCall::options_for(bool reads) const {
 
 compiling::Compilation ObservedCall::make(const aot::FlatFunction& function,
                                           const std::vector<at::Tensor>& arguments,
-                                          const Options& options, const Tape* before,
-                                          bool is_part) {
+                                          const Options& options, const Tape* before) {
   compiling::Compilation made =
-      compiling::compile_function(function, arguments, options, compilers_, is_part);
+      compiling::compile_function(function, arguments, options, compilers_);
   check_histories(*made.plan, arguments, before);
   compiling::dump(made, options_);
   state_.trace_seconds.fetch_add(made.trace_seconds);

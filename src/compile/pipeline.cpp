@@ -286,7 +286,7 @@ size_t Compilation::num_backwards() const {
 
 Compilation compile_function(const aot::FlatFunction& function,
                              const std::vector<at::Tensor>& inputs, const Options& options,
-                             const detail::Compilers& compilers, bool arguments_change) {
+                             const detail::Compilers& compilers) {
   Compilation result;
   result.stages = std::make_shared<Stages>(options.skip_passes);
   Stages& stages = *result.stages;
@@ -294,8 +294,7 @@ Compilation compile_function(const aot::FlatFunction& function,
       Stages::run([&] { return trace_function(function, inputs, options); });
   result.trace_seconds = trace_seconds;
   auto [plan, seconds] = Stages::run([&, &traced = traced] {
-    std::unique_ptr<tracing::DifferentiableTrace> open =
-        open_trace(traced, options, arguments_change);
+    std::unique_ptr<tracing::DifferentiableTrace> open = open_trace(traced, options);
     Graph& graph = traced.trace.graph;
     // Only the plan holds the captured tensors, so that the number of their owners tells when they
     // are stale.

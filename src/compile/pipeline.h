@@ -25,10 +25,9 @@ struct Compilation {
 };
 
 /// Traces a function and compiles it: the stages in order. Without Options::fullgraph, an error of
-/// LibTorch during the trace is Unsupported. `arguments_change`: somebody may write to them before
-/// a second derivative is taken, which therefore must not need them again.
+/// LibTorch during the trace is Unsupported.
 Compilation compile_function(const aot::FlatFunction& function,
                              const std::vector<at::Tensor>& inputs, const Options& options,
-                             const detail::Compilers& compilers, bool arguments_change = false);
+                             const detail::Compilers& compilers);
 
 }  // namespace ahead::compiling

@@ -32,7 +32,6 @@ TracedFunction trace_function(const aot::FlatFunction& function,
 /// Traces a function once more for second derivatives that the operators of its graph do not give.
 /// Null if there are none, or if the function does something else this time.
 std::unique_ptr<tracing::DifferentiableTrace> open_trace(const TracedFunction& traced,
-                                                         const Options& options,
-                                                         bool arguments_change);
+                                                         const Options& options);
 
 }  // namespace ahead::compiling
