@@ -91,9 +91,24 @@ class SgdRule final : public Rule {
   }
 };
 
+/// One whose state counts the steps.
+template <class Kept>
+class CountingRule : public Rule {
+ public:
+  int64_t steps(const State& state) const final { return static_cast<const Kept&>(state).step(); }
+  void count(State& state) const final {
+    auto& kept = static_cast<Kept&>(state);
+    kept.step(kept.step() + 1);
+  }
+};
+
 /// Adam and AdamW, which keep the same and differ in how weights decay.
 template <class Own, class Kept, bool is_decoupled>
-class AdamRule final : public Rule {
+class AdamRule final : public CountingRule<Kept> {
+  using typename Rule::Options;
+  using typename Rule::State;
+  using typename Rule::StateTensors;
+
  public:
   std::unique_ptr<State> new_state(const at::Tensor& parameter,
                                    const Options& options) const override {
@@ -108,13 +123,6 @@ class AdamRule final : public Rule {
     const auto& kept = static_cast<const Kept&>(state);
     const bool has_maximum = static_cast<const Own&>(options).amsgrad();
     return {&kept.exp_avg(), &kept.exp_avg_sq(), has_maximum ? &kept.max_exp_avg_sq() : nullptr};
-  }
-  int64_t steps(const State& state) const override {
-    return static_cast<const Kept&>(state).step();
-  }
-  void count(State& state) const override {
-    auto& kept = static_cast<Kept&>(state);
-    kept.step(kept.step() + 1);
   }
   std::vector<double> options(const Options& options) const override {
     const auto& own = static_cast<const Own&>(options);
@@ -141,7 +149,7 @@ class AdamRule final : public Rule {
 };
 
 /// LibTorch makes what it keeps in the constructor.
-class AdagradRule final : public Rule {
+class AdagradRule final : public CountingRule<torch::optim::AdagradParamState> {
   using Own = torch::optim::AdagradOptions;
   using Kept = torch::optim::AdagradParamState;
 
@@ -152,13 +160,6 @@ class AdagradRule final : public Rule {
   }
   StateTensors tensors(const State& state, const Options&) const override {
     return {&static_cast<const Kept&>(state).sum()};
-  }
-  int64_t steps(const State& state) const override {
-    return static_cast<const Kept&>(state).step();
-  }
-  void count(State& state) const override {
-    auto& kept = static_cast<Kept&>(state);
-    kept.step(kept.step() + 1);
   }
   std::vector<double> options(const Options& options) const override {
     const auto& own = static_cast<const Own&>(options);
@@ -174,7 +175,7 @@ class AdagradRule final : public Rule {
 };
 
 /// LibTorch has no fused kernel for it.
-class RmspropRule final : public Rule {
+class RmspropRule final : public CountingRule<torch::optim::RMSpropParamState> {
   using Own = torch::optim::RMSpropOptions;
   using Kept = torch::optim::RMSpropParamState;
   using Tensors = std::vector<at::Tensor>;
@@ -202,13 +203,6 @@ class RmspropRule final : public Rule {
     if (own.momentum() > 0) all[next++] = &kept.momentum_buffer();
     if (own.centered()) all[next] = &kept.grad_avg();
     return all;
-  }
-  int64_t steps(const State& state) const override {
-    return static_cast<const Kept&>(state).step();
-  }
-  void count(State& state) const override {
-    auto& kept = static_cast<Kept&>(state);
-    kept.step(kept.step() + 1);
   }
   std::vector<double> options(const Options& options) const override {
     const auto& own = static_cast<const Own&>(options);

@@ -190,6 +190,33 @@ inline at::Tensor train_step(torch::optim::Optimizer& optimizer, const at::Tenso
   return train_step(optimizer, [&] { return loss; });
 }
 
+/// A critic and a generator, each with an optimizer of its own, trained in one step.
+template <class OfCritic, class OfGenerator>
+Outcome train_two_players() {
+  return like_eager([](auto& wrap, Log& log) {
+    auto critic = torch::nn::Linear(4, 1), generator = torch::nn::Linear(3, 4);
+    OfCritic of_critic(critic->parameters(), 0.01);
+    OfGenerator of_generator(generator->parameters(), 0.01);
+    auto step = wrap([&](const at::Tensor& real) {
+      of_critic.zero_grad();
+      const at::Tensor made = generator->forward(torch::randn({6, 3}));
+      const at::Tensor distance =
+          critic->forward(made.detach()).mean() - critic->forward(real).mean();
+      distance.backward();
+      of_critic.step();
+      train_step(of_generator, [&] {
+        return -critic->forward(generator->forward(torch::randn({6, 3}))).mean();
+      });
+      return distance.detach();
+    });
+    for (int call = 0; call < 24; ++call) {
+      log("distance", step(at::randn({6, 4})));
+      log("critic", *critic);
+      log("generator", *generator);
+    }
+  });
+}
+
 /// Expects calls 1, 2, 4, 8, … to be observed and all others to run from graphs.
 void expect_doubling(const Outcome& outcome);
 /// Expects at least a third of the calls to run from graphs, and none eagerly.

@@ -20,6 +20,15 @@ torch::nn::Sequential make_net() {
   return torch::nn::Sequential(torch::nn::Linear(5, 6), torch::nn::ReLU(), torch::nn::Linear(6, 2));
 }
 
+/// Calls a step on random batches, and logs its losses and what it makes of the net.
+template <class Step>
+void log_steps(Step& step, torch::nn::Module& net, Log& log) {
+  for (int call = 0; call < 24; ++call) {
+    log("loss", step(at::randn({3, 5})));
+    log("net", net);
+  }
+}
+
 /// zero_grad, forward, backward, clip and step of an optimizer that `make` makes.
 template <class Make>
 Outcome train(const Make& make, int64_t calls = 24) {
@@ -213,10 +222,7 @@ TEST(OptimizerSteps, SchedulerInsideIsEager) {
       scheduler.step();
       return loss.detach();
     });
-    for (int call = 0; call < 24; ++call) {
-      log("loss", step(at::randn({3, 5})));
-      log("net", *net);
-    }
+    log_steps(step, *net, log);
     step.explain(at::randn({3, 5}));
   });
   expect_eager(outcome);
@@ -234,10 +240,7 @@ TEST(OptimizerSteps, RateSetInsideIsEager) {
       auto own = net;
       return train_step(adam, own->forward(x).square().mean()).detach();
     });
-    for (int call = 0; call < 24; ++call) {
-      log("loss", step(at::randn({3, 5})));
-      log("net", *net);
-    }
+    log_steps(step, *net, log);
   });
   expect_eager(outcome);
 }
@@ -321,29 +324,7 @@ TEST(OptimizerSteps, GroupAddedInBetween) {
 }
 
 TEST(OptimizerSteps, TwoPlayers) {
-  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
-    auto critic = torch::nn::Linear(4, 1), generator = torch::nn::Linear(3, 4);
-    optim::Adam of_critic(critic->parameters(), 0.01);
-    optim::RMSprop of_generator(generator->parameters(), 0.01);
-    auto step = wrap([&](const at::Tensor& real) {
-      of_critic.zero_grad();
-      const at::Tensor made = generator->forward(torch::randn({6, 3}));
-      const at::Tensor distance =
-          critic->forward(made.detach()).mean() - critic->forward(real).mean();
-      distance.backward();
-      of_critic.step();
-      train_step(of_generator, [&] {
-        return -critic->forward(generator->forward(torch::randn({6, 3}))).mean();
-      });
-      return distance.detach();
-    });
-    for (int call = 0; call < 24; ++call) {
-      log("distance", step(at::randn({6, 4})));
-      log("critic", *critic);
-      log("generator", *generator);
-    }
-  });
-  expect_hits(outcome);
+  expect_hits(train_two_players<optim::Adam, optim::RMSprop>());
 }
 
 TEST(OptimizerSteps, AParameterIsFrozenForAWhile) {
@@ -377,10 +358,7 @@ TEST(OptimizerSteps, Closure) {
           })
           .detach();
     });
-    for (int call = 0; call < 24; ++call) {
-      log("loss", step(at::randn({3, 5})));
-      log("net", *net);
-    }
+    log_steps(step, *net, log);
   });
   expect_hits(outcome);
 }
@@ -400,10 +378,7 @@ TEST(OptimizerSteps, UnderAutocast) {
       adam.step();
       return loss.detach();
     });
-    for (int call = 0; call < 24; ++call) {
-      log("loss", step(at::randn({3, 5})));
-      log("net", *net);
-    }
+    log_steps(step, *net, log);
   });
   expect_hits(outcome);
 }
@@ -550,10 +525,7 @@ TEST(OptimizerSteps, GradientsZeroedInPlace) {
       adam.step();
       return loss.detach();
     });
-    for (int call = 0; call < 24; ++call) {
-      log("loss", step(at::randn({3, 5})));
-      log("net", *net);
-    }
+    log_steps(step, *net, log);
   });
   expect_hits(outcome);
 }

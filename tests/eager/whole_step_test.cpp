@@ -268,29 +268,7 @@ TEST(WholeStep, GradientsClippedByNorm) {
 }
 
 TEST(WholeStep, TwoPlayers) {
-  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
-    auto critic = torch::nn::Linear(4, 1), generator = torch::nn::Linear(3, 4);
-    torch::optim::RMSprop of_critic(critic->parameters(), 0.01);
-    torch::optim::SGD of_generator(generator->parameters(), 0.01);
-    auto step = wrap([&](const at::Tensor& real) {
-      of_critic.zero_grad();
-      const at::Tensor made = generator->forward(torch::randn({6, 3}));
-      const at::Tensor distance =
-          critic->forward(made.detach()).mean() - critic->forward(real).mean();
-      distance.backward();
-      of_critic.step();
-      train_step(of_generator, [&] {
-        return -critic->forward(generator->forward(torch::randn({6, 3}))).mean();
-      });
-      return distance.detach();
-    });
-    for (int call = 0; call < 24; ++call) {
-      log("distance", step(at::randn({6, 4})));
-      log("critic", *critic);
-      log("generator", *generator);
-    }
-  });
-  expect_hits(outcome);
+  expect_hits(train_two_players<torch::optim::RMSprop, torch::optim::SGD>());
 }
 
 TEST(WholeStep, NothingIsReturned) {
