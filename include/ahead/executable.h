@@ -2,9 +2,12 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
+#include <c10/util/ArrayRef.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -17,9 +20,51 @@ namespace ahead::aot {
 /// A function over flat lists of tensors.
 using FlatFunction = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 
+/// One run of a compiled graph that hands its outputs over as they are made, so that the caller can
+/// use and free them while the rest is still to be computed. Used by one thread at a time.
+class GraphRun {
+ public:
+  virtual ~GraphRun() = default;
+
+  /// Goes on until the outputs with these numbers are made, and nothing that is still to run reads
+  /// or writes their memory, and returns them in this order. Each may be asked for once.
+  virtual std::vector<at::Tensor> until(c10::ArrayRef<int32_t> outputs) = 0;
+  /// Runs what is left. A run that is not finished has computed some of its outputs only.
+  virtual void finish() = 0;
+};
+
 /// A compiled graph. Takes one tensor for each graph input, which it may free or reuse, and returns
-/// one for each graph output. Several threads may call it at once.
-using Executable = std::function<std::vector<at::Tensor>(std::vector<at::Tensor>&& args)>;
+/// one for each graph output. Several threads may call it at once. Backends make it of a function
+/// that runs the graph to its end, and if they can, of one that begins a GraphRun.
+class Executable {
+ public:
+  using Function = std::function<std::vector<at::Tensor>(std::vector<at::Tensor>&& args)>;
+  using Begin = std::function<std::unique_ptr<GraphRun>(std::vector<at::Tensor>&& args)>;
+
+  Executable() = default;
+  Executable(std::nullptr_t) {}  // NOLINT(google-explicit-constructor): as std::function has it
+  template <class F, class = std::enable_if_t<std::is_constructible_v<Function, F> &&
+                                              !std::is_same_v<std::decay_t<F>, Executable>>>
+  Executable(F run)  // NOLINT(google-explicit-constructor)
+      : run_(std::move(run)) {}
+  Executable(Function run, Begin begin) : run_(std::move(run)), begin_(std::move(begin)) {}
+
+  explicit operator bool() const { return static_cast<bool>(run_); }
+
+  std::vector<at::Tensor> operator()(std::vector<at::Tensor>&& args) const {
+    return run_(std::move(args));
+  }
+
+  /// Whether begin() may be called.
+  bool is_resumable() const { return static_cast<bool>(begin_); }
+  std::unique_ptr<GraphRun> begin(std::vector<at::Tensor>&& args) const {
+    return begin_(std::move(args));
+  }
+
+ private:
+  Function run_;
+  Begin begin_;
+};
 
 /// What a backend is given.
 struct CompileRequest {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "ahead/executable.h"
 #include "ahead/export.h"
 #include "ahead/graph.h"
 
@@ -30,12 +31,15 @@ class AHEAD_API Interpreter {
   /// or device than the graph was made for.
   std::vector<at::Tensor> operator()(std::vector<at::Tensor>&& args) const;
 
+  /// Begins a run that hands its outputs over as they are made; arguments as above.
+  std::unique_ptr<aot::GraphRun> begin(std::vector<at::Tensor>&& args) const;
+
   /// Runs the graph as a user's program would run: results have history where grad mode was on when
   /// the node was traced, and it can be traced again.
   std::vector<at::Tensor> replay(std::vector<at::Tensor>&& args) const;
 
  private:
-  std::unique_ptr<const Plan> plan_;
+  std::shared_ptr<const Plan> plan_;
 };
 
 /// Runs a graph once; see Interpreter.

@@ -53,6 +53,10 @@ AHEAD_API size_t clean_views(Graph& graph);
 /// contents from the old ones work in place, if nothing else reads the old ones afterwards.
 AHEAD_API size_t reinplace_mutations(Graph& graph);
 
+/// Lets a graph that writes to an input itself (`aten.copy_`) do so as soon as the new contents are
+/// made and nothing reads the old ones any more, so that the new ones do not live until its end.
+AHEAD_API size_t write_inputs_early(Graph& graph);
+
 /// Puts the nodes of sub-graphs in place of the calls (`ahead.call`) that run them.
 AHEAD_API size_t inline_calls(Graph& graph);
 

@@ -3,12 +3,13 @@
 #include "ahead/errors.h"
 #include "ahead/passes.h"
 #include "compile/traced_function.h"
+#include "derivative/backward_program.h"
 #include "derivative/derivative_graph.h"
 #include "derivative/double_backward.h"
 #include "derivative/open_trace_gradient.h"
-#include "derivative/tangent_layouts.h"
 #include "ir/slots.h"
 #include "passes/stages.h"
+#include "passes/unread_operands.h"
 #include "plan/backward_plan.h"
 #include "plan/graph_writes.h"
 #include "runtime/call/call.h"
@@ -227,7 +228,8 @@ CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::Different
                        const std::vector<at::Tensor>& arguments, const Options& options,
                        const detail::Compilers& compilers, Stages& stages) {
   CallFrame& frame = traced.frame;
-  const JointGraph joint(traced.trace.graph);
+  JointGraph joint(traced.trace.graph);
+  stages.rewrite("forget_unread_operands", ".joint", joint, passes::forget_unread_operands);
   check_one_tangent(joint, traced.trace);
   auto [halves, seconds] =
       Stages::run([&] { return partition(joint, traced, open != nullptr, options, compilers); });
@@ -253,10 +255,11 @@ CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::Different
                      "backend.forward");
   std::shared_ptr<const runtime::DebugAsserts> asserts =
       asserts_for(halves.forward, &halves.backward, options, compilers);
-  backward.program = std::make_shared<runtime::BackwardProgram>(
+  const auto program = std::make_shared<BackwardProgram>(
       std::move(halves.backward), std::move(traced.trace.reaching_tangents), donated_by(backward),
-      stages.optimising(compilers.backward, ".backward"), with_tangent_layouts);
-  if (!options.lazy_backward) backward.program->compile();
+      stages.optimising(compilers.backward, ".backward"));
+  if (!options.lazy_backward) program->compile();
+  backward.program = program;
   return {.name = plan_name,
           .prologue = std::move(frame.prologue),
           .forward = std::move(forward),
@@ -281,7 +284,7 @@ std::vector<Program> Compilation::programs() const {
 
 size_t Compilation::num_backwards() const {
   const bool has_backward = plan != nullptr && plan->backward.program != nullptr;
-  return has_backward ? plan->backward.program->num_parts() : 0;
+  return has_backward ? plan->backward.program->num_variants() : 0;
 }
 
 Compilation compile_function(const aot::FlatFunction& function,

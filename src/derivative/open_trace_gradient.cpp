@@ -19,7 +19,7 @@
 #include "derivative/forward_cone.h"
 #include "runtime/call/surroundings.h"
 #include "runtime/compile_request.h"
-#include "runtime/node/branch_node.h"
+#include "runtime/node/leaf_edges.h"
 #include "tensors/autograd_graph.h"
 #include "trace/tracer.h"
 

@@ -6,6 +6,7 @@
 #include <ATen/ops/copy.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <algorithm>
 #include <string>
 
 #include "ahead/errors.h"
@@ -66,8 +67,11 @@ class Frame {
   /// `detach`: passes arguments as tensors that do not require grad, as kernels below autograd see
   /// them; a few kernels ask.
   void bind(std::vector<at::Tensor>&& args, bool detach);
-  void run() {
-    for (const Plan::Call& call : plan_.calls) {
+  void run() { run_to(plan_.calls.size()); }
+  /// Runs the first `end` calls, but for those that have run already.
+  void run_to(size_t end) {
+    for (; next_call_ < end; ++next_call_) {
+      const Plan::Call& call = plan_.calls[next_call_];
       if (call.view != Plan::kNothing) {
         make_view(plan_.views[static_cast<size_t>(call.view)]);
         continue;
@@ -103,8 +107,11 @@ class Frame {
     }
   }
   std::vector<at::Tensor> results();
+  /// Runs as far as these outputs need it.
+  std::vector<at::Tensor> until(c10::ArrayRef<int32_t> outputs);
 
  private:
+  bool is_last_of_register(size_t output) const;
   at::Tensor& reg(int32_t index) { return registers_[static_cast<size_t>(index)]; }
   const c10::OperatorHandle& choose(const Plan::Call& call);
   void push_operands(const Plan::Call& call);
@@ -127,6 +134,8 @@ class Frame {
 
   const Plan& plan_;
   std::vector<at::Tensor> registers_;
+  size_t next_call_ = 0;
+  std::vector<bool> handed_over_;   ///< by output; empty as long as none was
   std::vector<int64_t> sizes_;      ///< s0, s1, … of this run
   std::vector<c10::IValue> sized_;  ///< Plan::sized, for this run
   Stack stack_;
@@ -334,6 +343,65 @@ std::vector<at::Tensor> Frame::results() {
   return results;
 }
 
+/// Whether no other output that is still to be handed over has the same register.
+bool Frame::is_last_of_register(size_t output) const {
+  for (size_t i = 0; i < plan_.returns.size(); ++i) {
+    if (i != output && plan_.returns[i].reg == plan_.returns[output].reg && !handed_over_[i])
+      return false;
+  }
+  return true;
+}
+
+std::vector<at::Tensor> Frame::until(c10::ArrayRef<int32_t> outputs) {
+  handed_over_.resize(plan_.returns.size());
+  size_t end = next_call_;
+  for (const int32_t output : outputs)
+    end = std::max(end, plan_.returns[static_cast<size_t>(output)].ready);
+  run_to(end);
+  std::vector<at::Tensor> results;
+  results.reserve(outputs.size());
+  for (const int32_t number : outputs) {
+    const auto output = static_cast<size_t>(number);
+    const Plan::Return& ret = plan_.returns[output];
+    handed_over_[output] = true;
+    if (ret.reg == Plan::kNothing) {
+      results.emplace_back();
+    } else if (ret.is_only || is_last_of_register(output)) {
+      results.push_back(std::move(reg(ret.reg)));
+    } else {
+      results.push_back(reg(ret.reg));
+    }
+  }
+  return results;
+}
+
+/// What the graph holds already is not to be done by LibTorch once more: gradients, views, casts.
+struct BelowAutograd {
+  at::AutoDispatchBelowADInplaceOrView below_views;
+  c10::impl::ExcludeDispatchKeyGuard below_autocast{c10::autocast_dispatch_keyset};
+};
+
+class FrameRun final : public aot::GraphRun {
+ public:
+  FrameRun(std::shared_ptr<const Plan> plan, std::vector<at::Tensor>&& args)
+      : plan_(std::move(plan)), frame_(*plan_) {
+    frame_.bind(std::move(args), /*detach=*/true);
+  }
+
+  std::vector<at::Tensor> until(c10::ArrayRef<int32_t> outputs) override {
+    const BelowAutograd below;
+    return frame_.until(outputs);
+  }
+  void finish() override {
+    const BelowAutograd below;
+    frame_.run();
+  }
+
+ private:
+  const std::shared_ptr<const Plan> plan_;
+  Frame frame_;
+};
+
 }  // namespace
 
 bool Interpreter::Plan::takes(const Parameter& parameter, const at::Tensor& given) const {
@@ -359,16 +427,18 @@ std::vector<at::Tensor> Interpreter::Plan::replay(std::vector<at::Tensor>&& args
   return frame.results();
 }
 
-Interpreter::Interpreter(const Graph& graph) : plan_(std::make_unique<const Plan>(graph)) {}
+Interpreter::Interpreter(const Graph& graph) : plan_(std::make_shared<const Plan>(graph)) {}
 Interpreter::~Interpreter() = default;
 Interpreter::Interpreter(Interpreter&&) noexcept = default;
 Interpreter& Interpreter::operator=(Interpreter&&) noexcept = default;
 
 std::vector<at::Tensor> Interpreter::operator()(std::vector<at::Tensor>&& args) const {
-  // Gradients, views and casts are in the graph already.
-  at::AutoDispatchBelowADInplaceOrView below_autograd;
-  c10::impl::ExcludeDispatchKeyGuard below_autocast(c10::autocast_dispatch_keyset);
+  const BelowAutograd below;
   return plan_->run(std::move(args));
+}
+
+std::unique_ptr<aot::GraphRun> Interpreter::begin(std::vector<at::Tensor>&& args) const {
+  return std::make_unique<FrameRun>(plan_, std::move(args));
 }
 
 std::vector<at::Tensor> Interpreter::replay(std::vector<at::Tensor>&& args) const {

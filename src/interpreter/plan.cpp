@@ -6,6 +6,7 @@
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "ahead/errors.h"
 #include "ir/signature.h"
@@ -80,11 +81,39 @@ class Planner {
       } else {
         add_call(node);
       }
+      call_ends_.emplace_back(&node, plan_.calls.size());
     }
     for (const Graph::Output& output : graph_.outputs()) add_return(output);
+    find_ready();
   }
 
  private:
+  /// Says when each output may be handed over, and which have a register of their own. Only the
+  /// gradients of backward graphs are handed over before the end.
+  void find_ready() {
+    std::vector<int32_t> returned(static_cast<size_t>(plan_.num_registers));
+    for (Plan::Return& ret : plan_.returns) {
+      ret.ready = plan_.calls.size();
+      if (ret.reg != Plan::kNothing) ++returned[static_cast<size_t>(ret.reg)];
+    }
+    for (Plan::Return& ret : plan_.returns)
+      ret.is_only = ret.reg != Plan::kNothing && returned[static_cast<size_t>(ret.reg)] == 1;
+    if (std::find(is_gradient_.begin(), is_gradient_.end(), true) == is_gradient_.end()) return;
+    const ops::Aliasing aliasing(graph_);
+    std::vector<size_t> touched(graph_.value_capacity());  // by group: after so many calls no more
+    for (const auto& [node, end] : call_ends_) {
+      const auto touch = [&, end = end](const Value* value) {
+        if (value != nullptr) touched[aliasing.group(value)] = end;
+      };
+      node->for_each_operand(touch);
+      for (const Value* result : node->results()) touch(result);
+    }
+    for (size_t i = 0; i < plan_.returns.size(); ++i) {
+      const Value* value = graph_.outputs()[i].value;
+      if (value != nullptr) plan_.returns[i].ready = touched[aliasing.group(value)];
+    }
+  }
+
   /// The id of the node's first result; of no value for a node without.
   size_t first_result(const Node& node) const {
     const bool has_result = !node.results().empty() && node.results()[0] != nullptr;
@@ -327,6 +356,7 @@ class Planner {
   size_t no_value_ = 0;
   bool numbers_are_float_ = false;  ///< those of the call being added
   std::vector<bool> is_gradient_;
+  std::vector<std::pair<const Node*, size_t>> call_ends_;  ///< how many calls there are after it
 };
 
 }  // namespace

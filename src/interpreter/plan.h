@@ -77,6 +77,9 @@ struct Interpreter::Plan {
   struct Return {
     int32_t reg;  ///< kNothing: undefined
     bool last_use;
+    bool is_only = false;  ///< no other output has this register
+    /// After so many calls it is made, and none of those that follow touches its memory.
+    size_t ready = 0;
   };
 
   /// How chains of views are made: from their root at once, or one by one as in the graph. The

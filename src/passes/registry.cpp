@@ -14,6 +14,7 @@ const std::vector<Pass>& all() {
        "computes equal calls once"},
       {"eliminate_dead_code", eliminate_dead_code, "removes nodes whose results nobody uses"},
       {"reinplace_mutations", reinplace_mutations, "writes to inputs in place rather than by copy"},
+      {"write_inputs_early", write_inputs_early, "writes to inputs as soon as that can be done"},
   };
   return *passes;
 }

@@ -8,7 +8,8 @@ namespace ahead::passes {
 namespace {
 
 /// Stages that can be left out, though they are no passes over one graph.
-constexpr std::string_view other_stages[] = {"decompose", "static_saved_layout"};
+constexpr std::string_view other_stages[] = {"decompose", "static_saved_layout",
+                                             "forget_unread_operands"};
 
 }  // namespace
 

@@ -15,7 +15,10 @@ namespace {
 
 aot::Executable interpret_graph(const Graph& graph, const std::vector<TensorMeta>&) {
   auto interpreter = std::make_shared<const Interpreter>(graph);
-  return [interpreter](std::vector<at::Tensor>&& args) { return (*interpreter)(std::move(args)); };
+  return {[interpreter](std::vector<at::Tensor>&& args) { return (*interpreter)(std::move(args)); },
+          [interpreter](std::vector<at::Tensor>&& args) {
+            return interpreter->begin(std::move(args));
+          }};
 }
 
 /// What a backend has to return, whatever it is given.
@@ -33,16 +36,67 @@ class ExpectedOutputs {
                                      std::to_string(are_defined_.size()) +
                                      " outputs. It must return one for each.");
     }
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      if (outputs[i].defined() || !are_defined_[i]) continue;
-      throw UserError("backend", name_ + ": the backend returned an undefined tensor for output " +
-                                     std::to_string(i) + ", which its graph computes.");
+    for (size_t i = 0; i < outputs.size(); ++i) check(i, outputs[i]);
+  }
+  /// Some of the outputs.
+  void check(c10::ArrayRef<int32_t> numbers, const std::vector<at::Tensor>& outputs) const {
+    if (outputs.size() != numbers.size()) {
+      throw UserError("backend", name_ + ": the backend handed over " +
+                                     std::to_string(outputs.size()) + " tensors where " +
+                                     std::to_string(numbers.size()) + " were asked for.");
     }
+    for (size_t i = 0; i < outputs.size(); ++i) check(static_cast<size_t>(numbers[i]), outputs[i]);
   }
 
  private:
+  void check(size_t number, const at::Tensor& output) const {
+    if (output.defined() || !are_defined_[number]) return;
+    throw UserError("backend", name_ + ": the backend returned an undefined tensor for output " +
+                                   std::to_string(number) + ", which its graph computes.");
+  }
+
   std::string name_;
   std::vector<bool> are_defined_;
+};
+
+/// Around a backend's code. Views and casts are in the graph already; LibTorch would record and
+/// make them once more.
+struct BelowAutograd {
+  at::NoGradGuard no_grad;
+  at::AutoDispatchBelowADInplaceOrView below_views;
+  c10::impl::ExcludeDispatchKeyGuard below_autocast{c10::autocast_dispatch_keyset};
+};
+
+void detach_all(std::vector<at::Tensor>& args) {
+  for (at::Tensor& arg : args) {
+    if (arg.defined() && arg.requires_grad()) arg = arg.detach();
+  }
+}
+
+/// A run of a user's backend.
+class CheckedRun final : public aot::GraphRun {
+ public:
+  CheckedRun(std::unique_ptr<aot::GraphRun> run, std::shared_ptr<const ExpectedOutputs> expected)
+      : run_(std::move(run)), expected_(std::move(expected)) {
+    if (run_ == nullptr)
+      throw UserError("backend",
+                      "begin: the backend returned no run. It must return one, or throw.");
+  }
+
+  std::vector<at::Tensor> until(c10::ArrayRef<int32_t> outputs) override {
+    const BelowAutograd below;
+    std::vector<at::Tensor> made = run_->until(outputs);
+    expected_->check(outputs, made);
+    return made;
+  }
+  void finish() override {
+    const BelowAutograd below;
+    run_->finish();
+  }
+
+ private:
+  const std::unique_ptr<aot::GraphRun> run_;
+  const std::shared_ptr<const ExpectedOutputs> expected_;
 };
 
 class Registry {
@@ -91,26 +145,30 @@ aot::GraphCompiler find_backend(const std::string& name) {
 }
 
 aot::GraphCompiler below_autograd(aot::GraphCompiler compiler) {
-  return [compiler = std::move(compiler)](const aot::CompileRequest& request) {
+  return [compiler = std::move(compiler)](const aot::CompileRequest& request) -> aot::Executable {
     aot::Executable run = compiler(request);
     if (!run) {
       throw UserError("backend", request.name +
                                      ": the backend returned an empty Executable. It must return "
                                      "a function that runs the graph, or throw.");
     }
-    return [run = std::move(run),
-            expected = ExpectedOutputs(request)](std::vector<at::Tensor>&& args) {
-      at::NoGradGuard no_grad;
-      // Views and casts are in the graph already; LibTorch would record and make them once more.
-      at::AutoDispatchBelowADInplaceOrView below_views;
-      c10::impl::ExcludeDispatchKeyGuard below_autocast(c10::autocast_dispatch_keyset);
-      for (at::Tensor& arg : args) {
-        if (arg.defined() && arg.requires_grad()) arg = arg.detach();
-      }
-      std::vector<at::Tensor> outputs = run(std::move(args));
-      expected.check(outputs);
-      return outputs;
-    };
+    const auto expected = std::make_shared<const ExpectedOutputs>(request);
+    aot::Executable::Begin begin;
+    if (run.is_resumable()) {
+      begin = [run, expected](std::vector<at::Tensor>&& args) -> std::unique_ptr<aot::GraphRun> {
+        const BelowAutograd below;
+        detach_all(args);
+        return std::make_unique<CheckedRun>(run.begin(std::move(args)), expected);
+      };
+    }
+    return {[run = std::move(run), expected](std::vector<at::Tensor>&& args) {
+              const BelowAutograd below;
+              detach_all(args);
+              std::vector<at::Tensor> outputs = run(std::move(args));
+              expected->check(outputs);
+              return outputs;
+            },
+            std::move(begin)};
   };
 }
 

@@ -114,9 +114,9 @@ TEST(KeepInputMutations, PassIsSkippedByName) {
 // donated_buffers
 
 TEST(DonatedBuffers, SavedTensorsDieEarly) {
-  const Tensor x = at::randn({128, 128});
+  const Tensor x = leaf({128, 128});
   Tensors weights;
-  for (int i = 0; i < 12; ++i) weights.push_back(leaf({128, 128}));
+  for (int i = 0; i < 12; ++i) weights.push_back(at::randn({128, 128}));
   const auto deep = [&](const Tensor& in) {
     Tensor y = in;
     for (const Tensor& weight : weights) y = y.mm(weight).tanh();
@@ -129,12 +129,12 @@ TEST(DonatedBuffers, SavedTensorsDieEarly) {
                                    .partitioner = Partitioner::Default,
                                    .confirm = 0,
                                    .donated_buffers = donated});
-    for (int call = 0; call < 2; ++call) torch::autograd::grad({compiled(x)}, weights);
+    for (int call = 0; call < 2; ++call) torch::autograd::grad({compiled(x)}, {x});
     const Tensor loss = compiled(x);
-    peaks.push_back(memory.peak([&] { torch::autograd::grad({loss}, weights); }));
+    peaks.push_back(memory.peak([&] { torch::autograd::grad({loss}, {x}); }));
     expect_hits(compiled);
   }
-  EXPECT_LT(peaks[0], peaks[1] / 2);
+  EXPECT_LT(peaks[0], peaks[1]);
 }
 
 TEST(DonatedBuffers, ABackendOwnsWhatIsDonated) {

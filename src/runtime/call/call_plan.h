@@ -16,7 +16,7 @@
 #include "base/autocast.h"
 #include "base/culprit.h"
 #include "runtime/call/debug_asserts.h"
-#include "runtime/node/backward_program.h"
+#include "runtime/node/variants.h"
 
 namespace ahead::runtime {
 
@@ -60,7 +60,7 @@ class DifferentiableBackward {
     /// The tensor for one of needs(), which may be asked for once. Throws if it was written to.
     std::function<at::Tensor(size_t)> needed;
     const std::vector<at::Tensor>& tangents;
-    const BackwardProgram::Mask& wanted;
+    const BackwardVariants::Mask& wanted;
     /// Where the gradient of each of the plan's grad_inputs goes.
     const torch::autograd::edge_list& edges;
   };
@@ -200,7 +200,7 @@ struct BackwardPlan {
   };
 
   /// Null: nothing has a gradient.
-  std::shared_ptr<BackwardProgram> program;
+  std::shared_ptr<BackwardVariants> program;
   /// Null: the user asked for none.
   std::shared_ptr<DifferentiableBackward> derivatives;
   BackwardAutocastPlan autocast;

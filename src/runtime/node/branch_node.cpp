@@ -1,10 +1,8 @@
 #include "runtime/node/branch_node.h"
 
-#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/dynamo/compiled_autograd.h>
 
-#include <typeinfo>
 #include <utility>
 
 #include "runtime/node/compiled_node.h"
@@ -16,14 +14,6 @@ using torch::autograd::edge_list;
 using torch::autograd::variable_list;
 using torch::dynamo::autograd::CompiledNodeArgs;
 using torch::dynamo::autograd::SwapSavedVariables;
-
-bool is_watched(const Edge& edge) {
-  if (!edge.is_valid()) return false;
-  torch::autograd::Node& node = *edge.function;
-  return typeid(node) != typeid(torch::autograd::AccumulateGrad) ||
-         !node.tensor_pre_hooks().empty() || !node.pre_hooks().empty() ||
-         !node.post_hooks().empty() || node.tensor_post_acc_grad_hooks() != nullptr;
-}
 
 ForkNode::ForkNode(std::string name, edge_list&& edges)
     : Node(std::move(edges)), name_(std::move(name)) {}
@@ -49,8 +39,8 @@ BranchNode::BranchNode(CompiledNode& owner, std::shared_ptr<const CallPlan> plan
       reached_by_(part.outputs),
       open_(part.outputs) {}
 
-BackwardProgram::Mask BranchNode::wanted_gradients() const {
-  BackwardProgram::Mask wanted;
+BackwardVariants::Mask BranchNode::wanted_gradients() const {
+  BackwardVariants::Mask wanted;
   for (size_t i = 0; i < num_outputs(); ++i) wanted.push_back(task_should_compute_output(i));
   return wanted;
 }

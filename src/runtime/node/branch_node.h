@@ -12,10 +12,6 @@ namespace ahead::runtime {
 
 class CompiledNode;
 
-/// Whether the user can tell that a backward came along this edge with an undefined gradient: its
-/// node has hooks, or is no AccumulateGrad, so that there may be hooks behind it.
-bool is_watched(const torch::autograd::Edge& edge);
-
 /// Passes the gradient of one result of a call on to the CompiledNode of the call and to those of
 /// its BranchNodes that the result leads to.
 class ForkNode final : public torch::autograd::Node {
@@ -44,7 +40,7 @@ class BranchNode final : public torch::autograd::Node {
   /// Whether a result of the call, one of the plan's differentiable, leads to it.
   bool is_reached_by(size_t output) const { return reached_by_[output]; }
   /// For each of the plan's grad_inputs, whether its gradient is to go through here.
-  BackwardProgram::Mask wanted_gradients() const;
+  BackwardVariants::Mask wanted_gradients() const;
   /// To be called when the owner is destroyed.
   void forget_owner();
 

@@ -9,6 +9,7 @@
 
 #include "ahead/errors.h"
 #include "runtime/call/log_tensors.h"
+#include "runtime/node/hand_over.h"
 
 namespace ahead::runtime {
 
@@ -46,6 +47,7 @@ void CompiledNode::connect(const std::vector<at::Tensor>& inputs,
   }
   for (const BackwardPlan::PartlyReached& part : plan_->backward.partly_reached)
     branch_off(part, edges);
+  if (branches_.empty()) tie_chain(outputs, edges);
   set_next_edges(std::move(edges));
   for (size_t i = 0; i < plan_->backward.differentiable.size(); ++i) {
     const at::Tensor& output = outputs[static_cast<size_t>(plan_->backward.differentiable[i])];
@@ -112,12 +114,26 @@ void CompiledNode::save_again(const std::vector<at::Tensor>& inputs, const at::T
   }
 }
 
-variable_list CompiledNode::differentiate(variable_list&& gradients,
-                                          const BackwardProgram::Mask& wanted) {
+/// What is checked before a backward begins.
+void CompiledNode::enter(const variable_list& gradients) {
   TORCH_CHECK(!is_empty_, torch::autograd::ERR_BACKWARD_TWICE);
   check_hooks(gradients);
   if (plan_->verbose) log_tensors(name() + " is given the gradients", gradients);
   if (plan_->asserts != nullptr) plan_->asserts->check_tangents(gradients);
+}
+
+/// What the backward graph takes: saved tensors, and then gradients as they lay in its trace.
+std::vector<at::Tensor> CompiledNode::arguments(const BackwardVariants::Part& part,
+                                                variable_list&& gradients) {
+  lay_out_all(gradients, part.tangents);
+  std::vector<at::Tensor> args = unpack(part.needs);
+  for (at::Tensor& gradient : gradients) args.push_back(std::move(gradient));
+  return args;
+}
+
+variable_list CompiledNode::differentiate(variable_list&& gradients,
+                                          const BackwardVariants::Mask& wanted) {
+  enter(gradients);
   std::optional<AutocastScope> autocast;
   if (plan_->backward.autocast.fixed) autocast.emplace(*plan_->backward.autocast.fixed);
   const bool is_differentiable = at::GradMode::is_enabled();
@@ -125,11 +141,8 @@ variable_list CompiledNode::differentiate(variable_list&& gradients,
     return apply_differentiably(std::move(gradients), wanted);
   }
   if (!fits_autocast()) return apply_under_autocast(std::move(gradients), wanted);
-  const BackwardProgram::PartPtr part = plan_->backward.program->part(gradients, wanted);
-  lay_out_all(gradients, part->tangents);
-  std::vector<at::Tensor> args = unpack(part->needs);
-  for (at::Tensor& gradient : gradients) args.push_back(std::move(gradient));
-  variable_list results = part->run(std::move(args));
+  const BackwardVariants::PartPtr part = plan_->backward.program->variant(gradients, wanted);
+  variable_list results = part->run(arguments(*part, std::move(gradients)));
   if (plan_->asserts != nullptr) plan_->asserts->check_gradients(results);
   return is_differentiable ? with_error(std::move(results)) : results;
 }
@@ -157,7 +170,7 @@ bool CompiledNode::fits_autocast() const {
 
 /// Computes the gradients as for a double backward: anew, under the autocast in effect.
 variable_list CompiledNode::apply_under_autocast(variable_list&& gradients,
-                                                 const BackwardProgram::Mask& wanted) {
+                                                 const BackwardVariants::Mask& wanted) {
   if (plan_->backward.derivatives == nullptr) throw_other_autocast();
   try {
     return apply_differentiably(std::move(gradients), wanted);
@@ -189,7 +202,7 @@ void CompiledNode::check_unwritten(int32_t input) const {
 }
 
 variable_list CompiledNode::apply_differentiably(variable_list&& gradients,
-                                                 const BackwardProgram::Mask& wanted) {
+                                                 const BackwardVariants::Mask& wanted) {
   const std::vector<DifferentiableBackward::Need>& needs = plan_->backward.derivatives->needs();
   const auto is_input = [](const DifferentiableBackward::Need& need) {
     return need.kind == DifferentiableBackward::Need::Kind::Input;
@@ -204,10 +217,14 @@ variable_list CompiledNode::apply_differentiably(variable_list&& gradients,
   return plan_->backward.derivatives->run({needed, gradients, wanted, all_edges()});
 }
 
-BackwardProgram::Mask CompiledNode::wanted_gradients() const {
-  BackwardProgram::Mask wanted;
+BackwardVariants::Mask CompiledNode::wanted_gradients() const {
+  BackwardVariants::Mask wanted;
   for (size_t i = 0; i < plan_->backward.grad_inputs.size(); ++i) {
     wanted.push_back(task_should_compute_output(i));
+  }
+  for (const HandOverNode* link = chain(); link != nullptr; link = link->next()) {
+    for (size_t i = 0; i < link->places().size(); ++i)
+      wanted[static_cast<size_t>(link->places()[i])] = link->task_should_compute_output(i);
   }
   return wanted;
 }

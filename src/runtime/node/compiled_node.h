@@ -13,6 +13,8 @@
 namespace ahead::runtime {
 
 class BranchNode;
+class HandOver;
+class HandOverNode;
 
 /// The autograd node of one call of a compiled function. Holds what its backward needs as eager's
 /// nodes do: tensors that the caller can reach are checked against later writes, all of it is
@@ -20,6 +22,10 @@ class BranchNode;
 ///
 /// Where somebody could tell that a backward came to an input which the differentiated results do
 /// not lead to, that input is behind a BranchNode instead, for which this node computes.
+///
+/// Where somebody could tell when gradients are handed over, by hooks or by the memory they take,
+/// this node is the head of a chain: it hands over the gradients that are made first, and
+/// HandOverNodes the others.
 class CompiledNode final : public torch::autograd::Node {
  public:
   explicit CompiledNode(std::shared_ptr<const CallPlan> plan) : plan_(std::move(plan)) {}
@@ -76,6 +82,13 @@ class CompiledNode final : public torch::autograd::Node {
 
   struct Swapped;
 
+  void tie_chain(const std::vector<at::Tensor>& outputs, torch::autograd::edge_list& edges);
+  HandOverNode* chain() const;
+  torch::autograd::variable_list hand_over_first(torch::autograd::variable_list&& gradients,
+                                                 const BackwardVariants::Mask& wanted);
+  c10::intrusive_ptr<HandOver> begin(torch::autograd::variable_list&& gradients,
+                                     const BackwardVariants::Mask& wanted);
+  void enter(const torch::autograd::variable_list& gradients);
   void branch_off(const BackwardPlan::PartlyReached& part, torch::autograd::edge_list& edges);
   torch::autograd::Edge edge_of_output(size_t index, const at::Tensor& output);
   void set_history(const BackwardPlan::Saved& saved, const at::Tensor& unpacked);
@@ -83,7 +96,9 @@ class CompiledNode final : public torch::autograd::Node {
   void clear();
   torch::autograd::edge_list all_edges() const;
   torch::autograd::variable_list differentiate(torch::autograd::variable_list&& gradients,
-                                               const BackwardProgram::Mask& wanted);
+                                               const BackwardVariants::Mask& wanted);
+  std::vector<at::Tensor> arguments(const BackwardVariants::Part& part,
+                                    torch::autograd::variable_list&& gradients);
   std::vector<at::Tensor> unpack(const std::vector<bool>& needs);
   void check_version(const Intermediate& intermediate) const;
   at::Tensor unpack_saved(size_t index);
@@ -92,15 +107,15 @@ class CompiledNode final : public torch::autograd::Node {
   void check_unwritten(int32_t input) const;
   bool fits_autocast() const;
   torch::autograd::variable_list apply_under_autocast(torch::autograd::variable_list&& gradients,
-                                                      const BackwardProgram::Mask& wanted);
+                                                      const BackwardVariants::Mask& wanted);
   [[noreturn]] void throw_other_autocast(const std::string& why = "") const;
   torch::autograd::variable_list apply_differentiably(torch::autograd::variable_list&& gradients,
-                                                      const BackwardProgram::Mask& wanted);
+                                                      const BackwardVariants::Mask& wanted);
   torch::autograd::variable_list with_error(torch::autograd::variable_list&& results) const;
   static void lay_out_all(torch::autograd::variable_list& gradients,
                           const std::vector<TensorMeta>& expected);
   void check_unchanged(const Intermediate& intermediate) const;
-  BackwardProgram::Mask wanted_gradients() const;
+  BackwardVariants::Mask wanted_gradients() const;
   bool is_passed(size_t place, const torch::autograd::variable_list& gradients) const;
   void check_hooks(const torch::autograd::variable_list& gradients);
 

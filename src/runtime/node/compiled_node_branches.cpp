@@ -6,6 +6,8 @@
 
 #include "runtime/node/branch_node.h"
 #include "runtime/node/compiled_node.h"
+#include "runtime/node/hand_over.h"
+#include "runtime/node/leaf_edges.h"
 
 /// A compiled function's node whose inputs are not all reached by all of its results.
 namespace ahead::runtime {
@@ -45,6 +47,13 @@ void CompiledNode::replace_edge(size_t place, const Edge& edge) {
     branch->next_edges()[place] = edge;
     return;
   }
+  for (HandOverNode* link = chain(); link != nullptr; link = link->next()) {
+    for (size_t i = 0; i < link->places().size(); ++i) {
+      if (static_cast<size_t>(link->places()[i]) != place) continue;
+      link->next_edges()[i] = edge;
+      return;
+    }
+  }
   next_edges()[place] = edge;
 }
 
@@ -79,6 +88,11 @@ bool CompiledNode::is_own(const at::Tensor& output) const {
 
 edge_list CompiledNode::all_edges() const {
   edge_list edges = next_edges();
+  edges.resize(plan_->backward.grad_inputs.size());
+  for (const HandOverNode* link = chain(); link != nullptr; link = link->next()) {
+    for (size_t i = 0; i < link->places().size(); ++i)
+      edges[static_cast<size_t>(link->places()[i])] = link->next_edge(i);
+  }
   for (const NodePtr& branch : branches_) {
     for (size_t i = 0; i < edges.size(); ++i) {
       if (branch->next_edge(i).is_valid()) edges[i] = branch->next_edge(i);
@@ -94,13 +108,14 @@ variable_list CompiledNode::apply(variable_list&& gradients) {
   const int64_t backward = branches_.empty() ? 0 : torch::autograd::get_current_graph_task_id();
   serves_branches_ = will_release_ && backward >= 0;
   may_donate_ = serves_branches_ && plan_->backward.donates_saved && open_.is_last(*plan_);
-  BackwardProgram::Mask wanted = wanted_gradients();
+  BackwardVariants::Mask wanted = wanted_gradients();
+  if (chain() != nullptr) return hand_over_first(std::move(gradients), wanted);
   if (branches_.empty() || backward < 0) return differentiate(std::move(gradients), wanted);
   std::vector<BranchNode*> following;
   for (const NodePtr& node : branches_) {
     BranchNode& branch = branch_of(node);
     if (branch.has_run_in(backward)) continue;
-    const BackwardProgram::Mask further = branch.wanted_gradients();
+    const BackwardVariants::Mask further = branch.wanted_gradients();
     for (size_t i = 0; i < wanted.size(); ++i) wanted[i] |= further[i];
     following.push_back(&branch);
   }

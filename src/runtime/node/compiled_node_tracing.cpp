@@ -29,6 +29,7 @@ struct CompiledNode::Swapped {
 
 void CompiledNode::compiled_args(CompiledNodeArgs& args) const {
   TORCH_CHECK(open_.is_any(), torch::autograd::ERR_BACKWARD_TWICE);
+  TORCH_CHECK(chain() == nullptr, "it hands over gradients as they are made");
   args.collect(plan_->backward.program->id());
   args.collect(variables_, /*is_output=*/true);
   for (const Intermediate& intermediate : intermediates_) {
@@ -51,7 +52,7 @@ variable_list CompiledNode::apply_with_saved(const variable_list& gradients,
   }
   variable_list tangents = gradients;
   lay_out_all(tangents, plan_->backward.program->tangents());
-  BackwardProgram::Mask defined;
+  BackwardVariants::Mask defined;
   for (at::Tensor& tangent : tangents) {
     defined.push_back(tangent.defined());
     args.push_back(std::move(tangent));

@@ -2,12 +2,12 @@
 #include <vector>
 
 #include "ahead/errors.h"
+#include "derivative/backward_program.h"
 #include "ir/layout_copy.h"
 #include "ir/sizes/sized_constants.h"
 #include "ops/facts/node_facts.h"
-#include "runtime/node/backward_program.h"
 
-namespace ahead::runtime {
+namespace ahead::compiling {
 namespace {
 
 /// What undefined tangents make of a value.
@@ -221,4 +221,4 @@ Graph without_tangents(const Graph& backward, const BackwardProgram::Reach& reac
   return TangentRemover(backward, reach, defined, wanted, any_layout).run();
 }
 
-}  // namespace ahead::runtime
+}  // namespace ahead::compiling

@@ -1,24 +1,20 @@
-#include "runtime/node/backward_program.h"
+#include "derivative/backward_program.h"
 
 #include <algorithm>
 #include <string>
 
 #include "ahead/errors.h"
 #include "base/log.h"
+#include "derivative/tangent_layouts.h"
 #include "runtime/backends.h"
 #include "runtime/compile_request.h"
 
-namespace ahead::runtime {
+namespace ahead::compiling {
 namespace {
 
 /// So many combinations are kept. Beyond, tangents are copied into the layout of the trace, and the
 /// backward for those that are undefined, or not wanted, is made anew each time.
-constexpr size_t most_parts = 32;
-
-uint64_t next_id() {
-  static std::atomic<uint64_t> next = 0;
-  return next++;
-}
+constexpr size_t most_variants = 32;
 
 /// `strides_of`: those of the tangent with this number, if it is defined.
 template <class StridesOf>
@@ -52,18 +48,12 @@ std::vector<bool> with_size(std::vector<bool> flags, size_t size) {
 }  // namespace
 
 BackwardProgram::BackwardProgram(Graph graph, Reach reach, std::vector<bool> donated,
-                                 aot::GraphCompiler compiler, Relayout relayout)
-    : graph_(std::move(graph)),
-      id_(next_id()),
+                                 aot::GraphCompiler compiler)
+    : BackwardVariants(graph, find_order(graph)),
+      graph_(std::move(graph)),
       reach_(std::move(reach)),
       donated_(with_size(std::move(donated), graph_.inputs().size())),
-      compiler_(std::move(compiler)),
-      relayout_(std::move(relayout)) {
-  for (const Graph::Input& input : graph_.inputs()) {
-    const bool is_tangent = input.slot.kind == Slot::Kind::Tangent;
-    (is_tangent ? tangents_ : saved_).push_back(input.value->meta);
-  }
-}
+      compiler_(std::move(compiler)) {}
 
 BackwardProgram::PartPtr BackwardProgram::compile(const Graph& graph,
                                                   const aot::GraphCompiler& compiler) const {
@@ -75,7 +65,8 @@ BackwardProgram::PartPtr BackwardProgram::compile(const Graph& graph,
       part->needs.push_back(input.value->is_used());
     }
   }
-  aot::CompileRequest request = request_for(graph, "CompiledFunction.backward");
+  if (order().places.size() > 1) part->last_read = find_last_reads(graph, order());
+  aot::CompileRequest request = runtime::request_for(graph, "CompiledFunction.backward");
   request.donated = donated_;
   part->run = compiler(request);
   return part;
@@ -84,13 +75,14 @@ BackwardProgram::PartPtr BackwardProgram::compile(const Graph& graph,
 BackwardProgram::PartPtr BackwardProgram::compile(const std::vector<at::Tensor>& tangents,
                                                   const Mask& wanted) const {
   const Mask defined = are_defined(tangents);
-  std::vector<TensorMeta> layouts = tangents_;
+  std::vector<TensorMeta> layouts = this->tangents();
   for (size_t i = 0; i < tangents.size(); ++i) {
     if (defined[i]) layouts[i].strides = tangents[i].strides();
   }
   try {
     return compile(
-        relayout_(without_tangents(graph_, reach_, defined, wanted, /*any_layout=*/true), layouts),
+        with_tangent_layouts(without_tangents(graph_, reach_, defined, wanted, /*any_layout=*/true),
+                             layouts),
         compiler_);
   } catch (const Unsupported&) {
     return compile(graph_for(defined, wanted), compiler_);
@@ -121,7 +113,7 @@ BackwardProgram::PartPtr BackwardProgram::special(const std::vector<at::Tensor>&
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (PartPtr known = find(key)) return known;
-    is_full = special_.size() >= most_parts;
+    is_full = special_.size() >= most_variants;
   }
   if (is_full) return rare(tangents, wanted);
   PartPtr made = compile(tangents, wanted);
@@ -136,19 +128,19 @@ BackwardProgram::PartPtr BackwardProgram::rare(const std::vector<at::Tensor>& ta
   const Mask defined = are_defined(tangents);
   if (all(defined) && all(wanted)) return complete();
   {
-    const Key as_traced =
-        key_of(defined, wanted, [&](size_t i) -> at::IntArrayRef { return tangents_[i].strides; });
+    const Key as_traced = key_of(
+        defined, wanted, [&](size_t i) -> at::IntArrayRef { return this->tangents()[i].strides; });
     std::lock_guard<std::mutex> lock(mutex_);
     if (PartPtr known = find(as_traced)) return known;
   }
-  warn_once("[backward] more than " + std::to_string(most_parts) +
+  warn_once("[backward] more than " + std::to_string(most_variants) +
             " combinations of results that are differentiated and of gradients that are asked "
             "for: backwards for others are made each time that they are run. Return fewer results "
             "from a compiled function, or differentiate them together.");
-  return compile(graph_for(defined, wanted), find_backend("interpreter"));
+  return compile(graph_for(defined, wanted), runtime::find_backend("interpreter"));
 }
 
-size_t BackwardProgram::num_parts() const {
+size_t BackwardProgram::num_variants() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return special_.size() + (complete_.load() == nullptr ? 0 : 1);
 }
@@ -156,15 +148,15 @@ size_t BackwardProgram::num_parts() const {
 /// Whether all defined tangents have the layout that they had in the trace.
 bool BackwardProgram::is_as_traced(const std::vector<at::Tensor>& tangents) const {
   for (size_t i = 0; i < tangents.size(); ++i) {
-    if (tangents[i].defined() && tangents[i].strides() != tangents_[i].strides) return false;
+    if (tangents[i].defined() && tangents[i].strides() != this->tangents()[i].strides) return false;
   }
   return true;
 }
 
-BackwardProgram::PartPtr BackwardProgram::part(const std::vector<at::Tensor>& tangents,
-                                               const Mask& wanted) {
+BackwardProgram::PartPtr BackwardProgram::variant(const std::vector<at::Tensor>& tangents,
+                                                  const Mask& wanted) {
   const bool is_complete = all(are_defined(tangents)) && all(wanted) && is_as_traced(tangents);
   return is_complete ? complete() : special(tangents, wanted);
 }
 
-}  // namespace ahead::runtime
+}  // namespace ahead::compiling

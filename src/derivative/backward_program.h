@@ -1,0 +1,69 @@
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/node/variants.h"
+
+namespace ahead::compiling {
+
+/// The backward graph of a compiled function and what was compiled from it so far. Each combination
+/// of tangents and wanted gradients is compiled when it is met first. Of very many, the first are
+/// kept. No lock is held while something is compiled.
+class BackwardProgram final : public runtime::BackwardVariants {
+ public:
+  /// The tangents, in order, that reach each autograd node of the trace, by Node::sequence. Empty
+  /// if there is one tangent only.
+  using Reach = std::unordered_map<int64_t, std::vector<bool>>;
+
+  /// `donated`: for each saved value, whether nobody needs it after the last backward.
+  BackwardProgram(Graph graph, Reach reach, std::vector<bool> donated, aot::GraphCompiler compiler);
+
+  /// Compiles for the case that all tangents are defined, with the layouts of the graph, and all
+  /// gradients are wanted.
+  void compile() { complete(); }
+
+  PartPtr variant(const std::vector<at::Tensor>& tangents, const Mask& wanted) override;
+  size_t num_variants() const override;
+  Graph graph_for(const Mask& defined, const Mask& wanted) const override;
+
+ private:
+  using Key = std::vector<int64_t>;
+
+  PartPtr complete();
+  PartPtr special(const std::vector<at::Tensor>& tangents, const Mask& wanted);
+  PartPtr rare(const std::vector<at::Tensor>& tangents, const Mask& wanted);
+  PartPtr find(const Key& key) const;
+  PartPtr compile(const Graph& graph, const aot::GraphCompiler& compiler) const;
+  PartPtr compile(const std::vector<at::Tensor>& tangents, const Mask& wanted) const;
+  bool is_as_traced(const std::vector<at::Tensor>& tangents) const;
+
+  const Graph graph_;
+  const Reach reach_;
+  const std::vector<bool> donated_;  ///< for each input
+  const aot::GraphCompiler compiler_;
+  std::atomic<PartPtr> complete_;
+  mutable std::mutex mutex_;
+  /// By which gradients are wanted, which tangents are defined, and their strides.
+  std::map<Key, PartPtr> special_;
+};
+
+/// The order in which eager would hand over the gradients of a backward graph.
+runtime::BackwardVariants::Order find_order(const Graph& backward);
+/// For each input of a backward graph, the last gradient in this order for which it is read.
+std::vector<size_t> find_last_reads(const Graph& backward,
+                                    const runtime::BackwardVariants::Order& order);
+
+/// The backward graph for the case that some tangents are undefined and some gradients are not
+/// wanted. Eager does not run what only undefined tangents reach; neither does this graph. Its
+/// inputs and outputs are the same, but some outputs are undefined. `any_layout`: its values may be
+/// laid out in another way than the graph says, as they are in eager, so it has to be traced again.
+Graph without_tangents(const Graph& backward, const BackwardProgram::Reach& reach,
+                       const BackwardProgram::Mask& defined, const BackwardProgram::Mask& wanted,
+                       bool any_layout);
+
+}  // namespace ahead::compiling

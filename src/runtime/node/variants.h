@@ -1,0 +1,69 @@
+#pragma once
+
+#include <c10/util/SmallVector.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ahead/executable.h"
+#include "ahead/graph.h"
+
+namespace ahead::runtime {
+
+/// The backward of a compiled function, as its autograd node sees it. Which tangents are defined,
+/// how they are laid out, and which gradients are wanted decides what eager would compute: each
+/// combination is a variant of its own. Several threads may use it at once.
+class BackwardVariants {
+ public:
+  virtual ~BackwardVariants() = default;
+
+  using Mask = c10::SmallVector<bool, 8>;
+
+  /// The backward for one combination of tangents and wanted gradients.
+  struct Part {
+    aot::Executable run;
+    /// For each saved value, whether it is needed; the others may be undefined.
+    std::vector<bool> needs;
+    /// The layout in which it expects each tangent.
+    std::vector<TensorMeta> tangents;
+    /// For each saved value, the last of order() for which it is read.
+    std::vector<size_t> last_read;
+  };
+  using PartPtr = std::shared_ptr<const Part>;
+
+  /// The backward, on saved values followed by tangents, for tangents like these. Results that are
+  /// not wanted, or that depend on undefined tangents only, are undefined.
+  virtual PartPtr variant(const std::vector<at::Tensor>& tangents, const Mask& wanted) = 0;
+  /// How many there are so far.
+  virtual size_t num_variants() const = 0;
+
+  /// The graph for one combination of defined tangents, laid out as in the trace, and wanted
+  /// gradients.
+  virtual Graph graph_for(const Mask& defined, const Mask& wanted) const = 0;
+
+  /// The gradients, by number, in the order in which eager would hand them over, and how large each
+  /// is.
+  struct Order {
+    std::vector<int32_t> places;
+    std::vector<int64_t> bytes;
+  };
+  const Order& order() const { return order_; }
+  /// A number that no other backward of this process has or had.
+  uint64_t id() const { return id_; }
+  /// The layout in which each tangent is expected where nothing is known of it.
+  const std::vector<TensorMeta>& tangents() const { return tangents_; }
+  /// The layout in which each saved value is expected.
+  const std::vector<TensorMeta>& saved() const { return saved_; }
+
+ protected:
+  /// The graph takes Saved values and then Tangents, and returns gradients.
+  BackwardVariants(const Graph& graph, Order order);
+
+ private:
+  const uint64_t id_;
+  const Order order_;
+  std::vector<TensorMeta> saved_, tangents_;
+};
+
+}  // namespace ahead::runtime
