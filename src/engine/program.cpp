@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "engine/chains.h"
 #include "engine/part_tracer.h"
 #include "runtime/compile_request.h"
 
@@ -264,6 +265,7 @@ Program::PartPtr Program::make_part(Known& known, size_t begin, const Run& run) 
       run.report.problems.push_back(describe(run.backward, is_one ? problem.step : begin, problem));
       for (size_t i = is_one ? problem.step : begin; i < (is_one ? problem.step + 1 : end); ++i) {
         known.kinds[i] = Step::Kind::Eager;
+        leave_chains_at(i, run.backward, known.kinds);
       }
     }
   }

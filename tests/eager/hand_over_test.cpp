@@ -192,6 +192,60 @@ TEST(HandOver, HookThatWritesToWhatIsStillNeeded) {
             std::string::npos);
 }
 
+/// Compiled autograd captures a chain as a whole, or leaves it to itself where hooks are called in
+/// between.
+TEST(HandOver, IsCapturedByCompiledAutograd) {
+  for (const bool has_hook : {false, true}) {
+    SCOPED_TRACE(has_hook ? "with a hook" : "without hooks");
+    compiled_autograd::reset();
+    const Outcome outcome = like_eager(
+        [&](auto& wrap, Log& log) {
+          Blocks model(32);
+          const EventLog events;
+          if (has_hook) {
+            model.linears[2]->as<torch::nn::Linear>()->weight.register_hook(
+                [events](const at::Tensor& gradient) {
+                  events.add(1);
+                  return gradient * 2;
+                });
+          }
+          auto loss = wrap([&](const at::Tensor& x) { return model.forward(x); });
+          for (int call = 0; call < 12; ++call) {
+            const at::Tensor made = loss(at::randn({3, 32}));
+            const compiled_autograd::Enable on;
+            made.backward();
+            log("model", model);
+            log("events", events.tensor());
+          }
+        },
+        Confirm::Doubling);
+    expect_hits(outcome);
+    EXPECT_EQ(compiled_autograd::stats().eager_fallbacks, 0u);
+    EXPECT_GT(compiled_autograd::stats().cache_hits, 6u);
+  }
+}
+
+TEST(HandOver, IsOneGraphOfCompiledAutograd) {
+  Blocks model(32);
+  auto loss = compile([&](const at::Tensor& x) { return model.forward(x); });
+  const at::Tensor x = at::randn({3, 32});
+  for (int call = 0; call < 3; ++call) loss(x).backward();
+  model.zero_grad();
+  model.forward(x).backward();
+  std::vector<at::Tensor> expected;
+  for (const at::Tensor& parameter : model.parameters()) expected.push_back(parameter.grad());
+  model.zero_grad();
+  compiled_autograd::reset();
+  {
+    const compiled_autograd::Enable on({.fullgraph = true});
+    loss(x).backward();
+  }
+  EXPECT_EQ(compiled_autograd::stats().captures, 1u);
+  EXPECT_EQ(compiled_autograd::graphs().size(), 1u);
+  for (size_t i = 0; i < expected.size(); ++i)
+    EXPECT_TRUE(same_bits(expected[i], model.parameters()[i].grad()));
+}
+
 TEST(HandOver, ThreadsShareOneGraph) {
   Blocks model(64);
   auto loss = compile([&](const at::Tensor& x) { return model.forward(x); });

@@ -47,7 +47,7 @@ void CompiledNode::connect(const std::vector<at::Tensor>& inputs,
   }
   for (const BackwardPlan::PartlyReached& part : plan_->backward.partly_reached)
     branch_off(part, edges);
-  if (branches_.empty()) tie_chain(outputs, edges);
+  if (branches_.empty()) tie_chain(self, outputs, edges);
   set_next_edges(std::move(edges));
   for (size_t i = 0; i < plan_->backward.differentiable.size(); ++i) {
     const at::Tensor& output = outputs[static_cast<size_t>(plan_->backward.differentiable[i])];

@@ -46,6 +46,13 @@ class CompiledNode final : public torch::autograd::Node {
   /// Lets backwards look for hooks on this result of the call, from which others were computed.
   void watch(const at::Tensor& result);
 
+  /// The first link of the chain behind this node; null: it hands over all gradients itself.
+  HandOverNode* chain() const;
+  /// Whether a hook is called before all gradients are handed over, as compiled_args() found.
+  bool is_chain_watched() const { return is_chain_watched_; }
+  /// Gradients of links, which apply_with_saved() has computed. Throws if it was not called before.
+  torch::autograd::variable_list take_traced(c10::ArrayRef<int32_t> places, bool is_last);
+
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
   /// The gradients that go through a branch: those that were computed together with all others, if
   /// this node has run in this backward already.
@@ -82,8 +89,8 @@ class CompiledNode final : public torch::autograd::Node {
 
   struct Swapped;
 
-  void tie_chain(const std::vector<at::Tensor>& outputs, torch::autograd::edge_list& edges);
-  HandOverNode* chain() const;
+  void tie_chain(const NodePtr& self, const std::vector<at::Tensor>& outputs,
+                 torch::autograd::edge_list& edges);
   torch::autograd::variable_list hand_over_first(torch::autograd::variable_list&& gradients,
                                                  const BackwardVariants::Mask& wanted);
   c10::intrusive_ptr<HandOver> begin(torch::autograd::variable_list&& gradients,
@@ -92,6 +99,8 @@ class CompiledNode final : public torch::autograd::Node {
   void branch_off(const BackwardPlan::PartlyReached& part, torch::autograd::edge_list& edges);
   torch::autograd::Edge edge_of_output(size_t index, const at::Tensor& output);
   void set_history(const BackwardPlan::Saved& saved, const at::Tensor& unpacked);
+  bool find_chain_watched() const;
+  torch::autograd::variable_list keep_traced(torch::autograd::variable_list&& gradients);
   bool is_own(const at::Tensor& output) const;
   void clear();
   torch::autograd::edge_list all_edges() const;
@@ -130,7 +139,9 @@ class CompiledNode final : public torch::autograd::Node {
   bool serves_branches_ = false;  ///< the backward that runs now gave them all they need
   OpenResults open_;
   std::vector<Watched> watched_;
-  bool is_empty_ = false;  ///< the saved tensors were released
+  mutable bool is_chain_watched_ = false;
+  torch::autograd::variable_list traced_;  ///< for links, while compiled autograd traces
+  bool is_empty_ = false;                  ///< the saved tensors were released
   bool will_release_ = false;
   bool may_donate_ = false;  ///< no later backward needs the saved intermediates
 };

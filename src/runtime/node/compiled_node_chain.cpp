@@ -25,7 +25,8 @@ at::TensorOptions options_of_token(const CallPlan& plan, const std::vector<at::T
 
 /// Moves edges whose gradients are made later to HandOverNodes, and adds one that leads to these.
 /// The last link is made first, as a node's edges must not change once others lead to it.
-void CompiledNode::tie_chain(const std::vector<at::Tensor>& outputs, edge_list& edges) {
+void CompiledNode::tie_chain(const NodePtr& self, const std::vector<at::Tensor>& outputs,
+                             edge_list& edges) {
   const BackwardVariants::Order& order = plan_->backward.program->order();
   const auto ends = cut_chain(order, edges);
   if (ends.empty()) return;
@@ -39,7 +40,7 @@ void CompiledNode::tie_chain(const std::vector<at::Tensor>& outputs, edge_list& 
     for (size_t i = first; i < end; ++i)
       own.push_back(std::move(edges[static_cast<size_t>(order.places[i])]));
     if (next) own.emplace_back(std::move(next), 0);
-    next = make_autograd_node<HandOverNode>(sequence_nr(), plan_, first, end, std::move(own));
+    next = make_autograd_node<HandOverNode>(self, plan_, first, end, std::move(own));
     next->add_input_metadata(token, c10::SymIntArrayRef(), /*is_tensor_subclass=*/false,
                              /*is_nested=*/false, at::kFloat);
   }
@@ -48,7 +49,7 @@ void CompiledNode::tie_chain(const std::vector<at::Tensor>& outputs, edge_list& 
 
 HandOverNode* CompiledNode::chain() const {
   const size_t own = plan_->backward.grad_inputs.size();
-  return num_outputs() == own ? nullptr : static_cast<HandOverNode*>(next_edge(own).function.get());
+  return num_outputs() <= own ? nullptr : static_cast<HandOverNode*>(next_edge(own).function.get());
 }
 
 /// What is to be handed over. Gradients with history are all computed first.

@@ -1,9 +1,12 @@
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/dynamo/compiled_autograd.h>
 
 #include <algorithm>
 
 #include "ahead/interpret.h"
 #include "runtime/node/compiled_node.h"
+#include "runtime/node/hand_over.h"
+#include "runtime/node/leaf_edges.h"
 
 /// A compiled function's node in the hands of compiled autograd.
 namespace ahead::runtime {
@@ -27,9 +30,46 @@ struct CompiledNode::Swapped {
   SwapSavedVariables& saved;
 };
 
+/// Whether hooks may see gradients, and do anything, before links have handed over theirs.
+bool CompiledNode::find_chain_watched() const {
+  const auto is_any_seen = [](const torch::autograd::Node& node, size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+      const torch::autograd::Edge& edge = node.next_edge(i);
+      if (leads_to_leaf(edge) && has_hooks_on_gradient(*edge.function)) return true;
+    }
+    return false;
+  };
+  if (chain() != nullptr && is_any_seen(*this, plan_->backward.grad_inputs.size())) return true;
+  for (const HandOverNode* link = chain(); link != nullptr; link = link->next()) {
+    if (link->next() != nullptr && is_any_seen(*link, link->places().size())) return true;
+  }
+  return false;
+}
+
+/// Keeps the gradients of links until these are traced, and returns those of the head.
+variable_list CompiledNode::keep_traced(variable_list&& gradients) {
+  traced_.assign(gradients.size(), at::Tensor());
+  for (const HandOverNode* link = chain(); link != nullptr; link = link->next()) {
+    for (const int32_t place : link->places())
+      traced_[static_cast<size_t>(place)] = std::move(gradients[static_cast<size_t>(place)]);
+  }
+  gradients.push_back(at::zeros({}, chain()->input_metadata(0).options()));
+  return std::move(gradients);
+}
+
+variable_list CompiledNode::take_traced(c10::ArrayRef<int32_t> places, bool is_last) {
+  TORCH_CHECK(!traced_.empty(), "the head of its chain is no part of this graph");
+  variable_list taken;
+  for (const int32_t place : places)
+    taken.push_back(std::move(traced_[static_cast<size_t>(place)]));
+  if (is_last) traced_.clear();
+  return taken;
+}
+
 void CompiledNode::compiled_args(CompiledNodeArgs& args) const {
   TORCH_CHECK(open_.is_any(), torch::autograd::ERR_BACKWARD_TWICE);
-  TORCH_CHECK(chain() == nullptr, "it hands over gradients as they are made");
+  is_chain_watched_ = find_chain_watched();
+  TORCH_CHECK(!is_chain_watched_, "it hands over gradients to hooks before others are made");
   args.collect(plan_->backward.program->id());
   args.collect(variables_, /*is_output=*/true);
   for (const Intermediate& intermediate : intermediates_) {
@@ -58,7 +98,8 @@ variable_list CompiledNode::apply_with_saved(const variable_list& gradients,
     args.push_back(std::move(tangent));
   }
   const Graph graph = plan_->backward.program->graph_for(defined, wanted_gradients());
-  return Interpreter(graph).replay(std::move(args));
+  variable_list results = Interpreter(graph).replay(std::move(args));
+  return chain() == nullptr ? results : keep_traced(std::move(results));
 }
 
 }  // namespace ahead::runtime

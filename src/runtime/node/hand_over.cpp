@@ -4,10 +4,14 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/dynamo/compiled_autograd.h>
 
+#include <typeinfo>
 #include <utility>
 
 #include "ahead/errors.h"
+#include "runtime/node/compiled_node.h"
 #include "runtime/node/leaf_edges.h"
 
 namespace ahead::runtime {
@@ -15,6 +19,8 @@ namespace ahead::runtime {
 using torch::autograd::edge_list;
 using torch::autograd::InputMetadata;
 using torch::autograd::variable_list;
+using torch::dynamo::autograd::CompiledNodeArgs;
+using torch::dynamo::autograd::SwapSavedVariables;
 
 namespace {
 
@@ -131,9 +137,21 @@ HandOver& HandOver::in(const at::Tensor& token) {
   return static_cast<HandOver&>(*content);
 }
 
-HandOverNode::HandOverNode(uint64_t sequence, std::shared_ptr<const CallPlan> plan, size_t first,
+/// With the number of the head, so that the engine goes on with the chain before it turns to what
+/// was called earlier.
+HandOverNode::HandOverNode(const NodePtr& head, std::shared_ptr<const CallPlan> plan, size_t first,
                            size_t end, edge_list&& edges)
-    : Node(sequence, std::move(edges)), plan_(std::move(plan)), first_(first), end_(end) {}
+    : Node(head->sequence_nr(), std::move(edges)),
+      plan_(std::move(plan)),
+      first_(first),
+      end_(end),
+      head_(weak(head)) {}
+
+NodePtr HandOverNode::head() const {
+  NodePtr alive = head_.lock();
+  TORCH_CHECK(alive != nullptr, torch::autograd::ERR_BACKWARD_TWICE);
+  return alive;
+}
 
 c10::ArrayRef<int32_t> HandOverNode::places() const {
   return {plan_->backward.program->order().places.data() + first_, end_ - first_};
@@ -149,6 +167,28 @@ variable_list HandOverNode::apply(variable_list&& token) {
   variable_list gradients = HandOver::in(token[0]).take(first_, end_, is_last);
   if (next() != nullptr) gradients.push_back(is_last ? at::Tensor() : std::move(token[0]));
   return gradients;
+}
+
+void HandOverNode::compiled_args(CompiledNodeArgs& args) const {
+  TORCH_CHECK(!static_cast<CompiledNode&>(*head()).is_chain_watched(),
+              "gradients are handed over to hooks before others are made");
+  args.collect(plan_->backward.program->id());
+  args.collect(first_);
+  args.collect(end_);
+}
+
+variable_list HandOverNode::apply_with_saved(const variable_list& /*token*/,
+                                             SwapSavedVariables& /*saved*/) {
+  auto& head = static_cast<CompiledNode&>(*this->head());
+  variable_list gradients = head.take_traced(places(), /*is_last=*/next() == nullptr);
+  if (next() != nullptr) gradients.push_back(at::zeros({}, next()->input_metadata(0).options()));
+  return gradients;
+}
+
+HandOverNode* next_link(const torch::autograd::Node& node) {
+  if (typeid(node) == typeid(HandOverNode)) return static_cast<const HandOverNode&>(node).next();
+  if (typeid(node) == typeid(CompiledNode)) return static_cast<const CompiledNode&>(node).chain();
+  return nullptr;
 }
 
 c10::SmallVector<size_t, 8> cut_chain(const BackwardVariants::Order& order,

@@ -14,6 +14,8 @@
 
 namespace ahead::runtime {
 
+class CompiledNode;
+
 /// What one backward of a compiled function has still to hand over. It travels from node to node of
 /// the call's chain, held by a token: a tensor without dimensions that goes the way of gradients.
 class HandOver final : public c10::BackendMeta {
@@ -59,11 +61,16 @@ class HandOverNode final : public torch::autograd::Node {
  public:
   /// Hands over the gradients at [first, end) of the order of the backward program. The last edge
   /// leads to the next link, unless there is none.
-  HandOverNode(uint64_t sequence, std::shared_ptr<const CallPlan> plan, size_t first, size_t end,
+  HandOverNode(const NodePtr& head, std::shared_ptr<const CallPlan> plan, size_t first, size_t end,
                torch::autograd::edge_list&& edges);
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& token) override;
   std::string name() const override { return plan_->name + "Backward"; }
+  /// For compiled autograd, in whose traces the head has computed the gradients of all links.
+  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) const override;
+  torch::autograd::variable_list apply_with_saved(
+      const torch::autograd::variable_list& token,
+      torch::dynamo::autograd::SwapSavedVariables& saved) override;
 
   /// The numbers of its gradients among all, one for each edge but that to the next link.
   c10::ArrayRef<int32_t> places() const;
@@ -73,9 +80,15 @@ class HandOverNode final : public torch::autograd::Node {
   HandOverNode* next() const;
 
  private:
+  NodePtr head() const;
+
   const std::shared_ptr<const CallPlan> plan_;
   const size_t first_, end_;
+  decltype(weak(NodePtr())) head_;  ///< which holds this node
 };
+
+/// The link that follows a node in a chain; null if there is none.
+HandOverNode* next_link(const torch::autograd::Node& node);
 
 /// Where a chain is to be cut, as ends of its links in the order in which gradients are made;
 /// empty: nobody could tell gradients that are handed over together from others.

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "engine/backward.h"
+#include "engine/step.h"
+
+namespace ahead::engine {
+
+/// A compiled function hands over its gradients by a chain of nodes, which are one graph together
+/// or none. Leaves to themselves all nodes of the chains within which this step lies.
+void leave_chains_at(size_t step, const Backward& backward, std::vector<Step::Kind>& kinds);
+
+}  // namespace ahead::engine
