@@ -11,10 +11,10 @@
 #include <iostream>
 
 #include "ahead/errors.h"
+#include "base/private_members.h"
 #include "engine/backward.h"
 #include "engine/cache.h"
 #include "engine/gate.h"
-#include "engine/private_members.h"
 #include "engine/program.h"
 #include "observe/recorder/recorder.h"
 #include "runtime/backends.h"
