@@ -345,7 +345,7 @@ void Recorder::call(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
   {
     const Scope scope(*this, index, is_composite);
     lock.unlock();
-    const bool may_cast = !is_composite && op.is_of_the_user && is_autocast_enabled();
+    const bool may_cast = !is_composite && op.is_custom && is_autocast_enabled();
     const auto leave_kernel = c10::make_scope_exit([] { kernel_under_autocast = nullptr; });
     if (may_cast) kernel_under_autocast = &op;
     std::optional<c10::impl::ExcludeDispatchKeyGuard> unseen;
@@ -360,7 +360,7 @@ void Recorder::call(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
     take_results(op, &stack[base], results);
     Step& made = tape_->steps[index];
     made.outs = std::move(results.outs);
-    if (op.is_of_the_user) note_looks(op, &stack[base], made);
+    if (op.is_custom) note_looks(op, &stack[base], made);
     const bool reads =
         op.is_composite && !op.has_decomposition &&
         std::any_of(tape_->steps.begin() + static_cast<int64_t>(index) + 1, tape_->steps.end(),
@@ -378,8 +378,7 @@ void Recorder::call(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
   } else if (is_composite) {
     tape_->steps[index].is_apart = true;
   } else if (!op.results.empty()) {
-    if (!op.op->name().starts_with("aten."))
-      refuse(op.op->name() + ": it returns something that is no tensor");
+    if (op.is_custom) refuse(op.op->name() + ": it returns something that is no tensor");
     tape_->steps.erase(tape_->steps.begin() + static_cast<int64_t>(index));
   }
 }

@@ -92,6 +92,10 @@ struct OpFacts {
   bool pure() const { return !random && !effectful; }
 };
 
+/// Whether the operator is none of PyTorch's own (`aten`, `prims`, `prim`, as upstream has it): no
+/// rule or kernel of a trace need know it, and what is said of it, its author says.
+bool is_custom(const Operator& op);
+
 /// The facts about an operator; computed once and kept. Safe to call from any thread, without
 /// locks.
 const OpFacts& facts(const Operator& op);
