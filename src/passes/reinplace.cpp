@@ -210,15 +210,11 @@ class ListReinplacer {
     }
   }
 
-  /// Optimizers write to gradients only to divide them by a scale.
   bool is_unwritten(size_t argument) const {
-    const auto& arguments = node_.op().schema().arguments();
-    if (arguments[argument].name() != "grads") return false;
-    for (size_t i = 0; i < arguments.size(); ++i) {
-      if (arguments[i].name() == "grad_scale")
-        return node_.args()[i].is_constant() && node_.args()[i].constant().isNone();
-    }
-    return false;
+    const std::optional<size_t> condition = ops::written_only_with(node_.op(), argument);
+    if (!condition) return false;
+    const Argument& given = node_.args()[*condition];
+    return given.is_constant() && given.constant().isNone();
   }
 
   bool may_write(const Value* target, const Value* made, size_t argument) {

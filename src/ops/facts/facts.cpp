@@ -307,6 +307,15 @@ bool is_custom(const Operator& op) {
   return !is_in(op, pytorch_spaces);
 }
 
+std::optional<size_t> written_only_with(const Operator& op, size_t written) {
+  const auto& arguments = op.schema().arguments();
+  if (arguments[written].name() != "grads") return std::nullopt;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].name() == "grad_scale") return i;
+  }
+  return std::nullopt;
+}
+
 const OpFacts& facts(const Operator& op) {
   static Cache* cache = new Cache;
   return cache->get(op);
