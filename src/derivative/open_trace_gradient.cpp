@@ -14,7 +14,6 @@
 #include "base/ambient.h"
 #include "base/libtorch.h"
 #include "checkpoint/region_watch.h"
-#include "checkpoint/saved_tensor_hooks.h"
 #include "derivative/derivative_graph.h"
 #include "derivative/forward_cone.h"
 #include "runtime/call/surroundings.h"
@@ -243,8 +242,7 @@ class OpenTraceGradient final : public runtime::DifferentiableBackward,
 
   std::unique_ptr<Case> make_case(Case& from, const Tensors& tangents,
                                   const std::vector<bool>& wanted) {
-    const runtime::PackerScope::Pause unpacked;
-    const runtime::RegionWatch::Pause unwatched;
+    const runtime::CheckpointPause unseen;
     const bool create_graph = at::GradMode::is_enabled();
     std::vector<std::optional<TensorMeta>> metas;
     for (const at::Tensor& tangent : tangents) {
