@@ -269,7 +269,8 @@ class OpenTraceGradient final : public runtime::DifferentiableBackward,
   void compile(Case& made) const {
     DerivativeGraph program = cut_derivative(*trace_, made.derivative, made.given);
     program.graph.verify();
-    made.run = compiler_(runtime::request_for(program.graph, "CompiledFunction.derivative"));
+    made.run = compiler_(
+        runtime::request_for(program.graph, std::string(runtime::function_name) + ".derivative"));
     made.sources = std::move(program.sources);
     made.outputs = std::move(program.gradients);
   }
