@@ -4,6 +4,7 @@
 
 #include "ahead/aot.h"
 #include "ahead/backend.h"
+#include "ahead/backend_traits.h"
 #include "ahead/backward_autocast.h"
 #include "ahead/budget.h"
 #include "ahead/checkpoint.h"

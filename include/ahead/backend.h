@@ -3,15 +3,18 @@
 #include <string>
 #include <vector>
 
+#include "ahead/backend_traits.h"
 #include "ahead/executable.h"
 #include "ahead/export.h"
 
 namespace ahead {
 
 /// Makes a backend known under a name, for Options::backend. Throws UserError if there is one of
-/// that name. The compiler must be safe to call from several threads. What it makes is called below
-/// autograd and autocast, on tensors without history.
-AHEAD_API void register_backend(const std::string& name, aot::GraphCompiler compiler);
+/// that name. The compiler must be safe to call from several threads, and take the graphs that the
+/// traits say it takes. What it makes is called below autograd and autocast, on tensors without
+/// history.
+AHEAD_API void register_backend(const std::string& name, aot::GraphCompiler compiler,
+                                BackendTraits traits = {});
 
 /// The names of all backends, sorted.
 AHEAD_API std::vector<std::string> backends();

@@ -27,7 +27,7 @@ struct Options {
   bool fullgraph = false;
   /// Prints the reason of each cache miss and of each backward that runs eagerly.
   bool verbose = false;
-  /// Whether sizes are arguments of graphs, where that is possible (interpreter only), so that
+  /// Whether sizes are arguments of graphs, where that is possible (see BackendTraits), so that
   /// others need no graphs of their own: all but 0 and 1 from the first capture on (true), never
   /// (false), or those that were seen to change (nothing).
   std::optional<bool> dynamic = std::nullopt;

@@ -186,8 +186,8 @@ void CheckpointFrame::run_again(int64_t task) {
   {
     const Surroundings::Scope surroundings(surroundings_);
     const OutsideTensors::Rewind rewind(outside_);
+    const CheckpointPause pause;
     const PackerScope packer(run);
-    const RegionWatch::Pause pause;
     at::AutoGradMode grad_mode(true);
     again_(leaves);
   }

@@ -4,7 +4,9 @@
 #include <ATen/record_function.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "base/front_engine.h"
 #include "base/thread_object.h"
 #include "checkpoint/operator_calls.h"
 #include "ops/facts/facts.h"
@@ -134,12 +136,13 @@ RegionWatch::~RegionWatch() {
   if (--num_watches == 0) at::removeCallback(callback);
 }
 
-RegionWatch::Pause::Pause() {
-  watches().swap(paused_);
+CheckpointPause::CheckpointPause() : packer_(std::exchange(front_engine::packer(), nullptr)) {
+  watches().swap(watches_);
 }
 
-RegionWatch::Pause::~Pause() {
-  watches().swap(paused_);
+CheckpointPause::~CheckpointPause() {
+  watches().swap(watches_);
+  front_engine::packer() = packer_;
 }
 
 /// Inside an operator, tensors from outside are operands of that operator; others it has just made.

@@ -10,6 +10,10 @@
 
 #include "ahead/graph.h"
 
+namespace ahead {
+class SavedTensorPacker;
+}
+
 namespace ahead::runtime {
 
 /// What a function read and wrote of tensors that were there before it.
@@ -67,18 +71,6 @@ class RegionWatch {
   RegionWatch(const RegionWatch&) = delete;
   RegionWatch& operator=(const RegionWatch&) = delete;
 
-  /// While it exists, watches that there are see nothing.
-  class Pause {
-   public:
-    Pause();
-    ~Pause();
-    Pause(const Pause&) = delete;
-    Pause& operator=(const Pause&) = delete;
-
-   private:
-    std::vector<RegionWatch*> paused_;
-  };
-
  private:
   friend struct WatchCallbacks;
   using Storages = std::vector<const c10::StorageImpl*>;
@@ -95,6 +87,20 @@ class RegionWatch {
   std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> made_here_;
   std::unordered_map<const c10::TensorImpl*, c10::weak_intrusive_ptr<c10::TensorImpl>> seen_;
   std::unordered_map<const c10::TensorImpl*, c10::weak_intrusive_ptr<c10::TensorImpl>> written_;
+};
+
+/// While it exists, checkpoints that there are notice nothing of what this thread does: watches see
+/// no operators, and autograd saves tensors itself.
+class CheckpointPause {
+ public:
+  CheckpointPause();
+  ~CheckpointPause();
+  CheckpointPause(const CheckpointPause&) = delete;
+  CheckpointPause& operator=(const CheckpointPause&) = delete;
+
+ private:
+  SavedTensorPacker* const packer_;
+  std::vector<RegionWatch*> watches_;
 };
 
 }  // namespace ahead::runtime

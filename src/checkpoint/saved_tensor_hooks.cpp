@@ -13,12 +13,6 @@ PackerScope::~PackerScope() {
   front_engine::packer() = outer_;
 }
 
-PackerScope::Pause::Pause() : paused_(std::exchange(front_engine::packer(), nullptr)) {}
-
-PackerScope::Pause::~Pause() {
-  front_engine::packer() = paused_;
-}
-
 bool PackerScope::is_active() {
   return front_engine::packer() != nullptr;
 }

@@ -16,18 +16,6 @@ class PackerScope {
   /// Whether there is a packer on this thread.
   static bool is_active();
 
-  /// While it exists, autograd saves tensors itself.
-  class Pause {
-   public:
-    Pause();
-    ~Pause();
-    Pause(const Pause&) = delete;
-    Pause& operator=(const Pause&) = delete;
-
-   private:
-    SavedTensorPacker* paused_;
-  };
-
  private:
   SavedTensorPacker* outer_;
 };

@@ -10,22 +10,22 @@
 #include "ahead/errors.h"
 #include "base/log.h"
 #include "checkpoint/operator_calls.h"
+#include "ops/facts/facts.h"
 
 namespace ahead::runtime {
 namespace {
 
-/// Whether a schema is that of a custom operator, and says that all results are new memory.
-bool promises_new_memory(const c10::FunctionSchema& schema) {
-  for (const char* builtin : {"aten::", "prims::", "prim::"}) {
-    if (schema.name().rfind(builtin, 0) == 0) return false;
-  }
+/// Whether this is a custom operator whose schema says that all results are new memory.
+bool promises_new_memory(const Operator& op) {
+  if (!op.in_dispatcher() || !ops::is_custom(op)) return false;
   const auto is_alias = [](const c10::Argument& result) { return result.alias_info() != nullptr; };
-  return std::none_of(schema.returns().begin(), schema.returns().end(), is_alias);
+  const std::vector<c10::Argument>& returns = op.schema().returns();
+  return std::none_of(returns.begin(), returns.end(), is_alias);
 }
 
 bool has_such_operators(const Graph& graph) {
   for (const Node& node : graph.nodes()) {
-    if (node.op().in_dispatcher() && promises_new_memory(node.op().handle().schema())) return true;
+    if (promises_new_memory(node.op())) return true;
   }
   return false;
 }
@@ -58,7 +58,7 @@ class AliasWatch {
 
   static std::unique_ptr<at::ObserverContext> start(const at::RecordFunction& call) {
     const Operator* op = operator_of(call);
-    if (op == nullptr || !promises_new_memory(op->handle().schema())) return nullptr;
+    if (op == nullptr || !promises_new_memory(*op)) return nullptr;
     auto context = std::make_unique<Context>();
     context->op = &op->handle();
     for (const c10::IValue& input : call.inputs()) {

@@ -23,8 +23,6 @@ using runtime::BackwardPlan;
 using runtime::CallPlan;
 using tracing::JointTrace;
 
-constexpr const char* plan_name = "CompiledFunction";
-
 bool names_offsets(const Graph& graph) {
   static const Operator* const as_strided = Operator::find("aten.as_strided");
   for (const Node& node : graph.nodes()) {
@@ -113,10 +111,10 @@ CallPlan plan_inference(TracedFunction traced, const std::vector<at::Tensor>& ar
   stages.optimise(graph, "");
   aot::Executable forward =
       stages.compile(compilers.inference,
-                     runtime::request_for(graph, std::string(plan_name) + ".inference",
+                     runtime::request_for(graph, std::string(runtime::function_name) + ".inference",
                                           compilers.num_params_buffers),
                      "inference");
-  return {.name = plan_name,
+  return {.name = runtime::function_name,
           .prologue = std::move(frame.prologue),
           .forward = std::move(forward),
           .num_outputs = num_outputs(graph),
@@ -229,7 +227,9 @@ CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::Different
                        const detail::Compilers& compilers, Stages& stages) {
   CallFrame& frame = traced.frame;
   JointGraph joint(traced.trace.graph);
-  stages.rewrite("forget_unread_operands", ".joint", joint, passes::forget_unread_operands);
+  // The nodes of an open trace have all their operands.
+  if (open == nullptr)
+    stages.rewrite("forget_unread_operands", ".joint", joint, passes::forget_unread_operands);
   check_one_tangent(joint, traced.trace);
   auto [halves, seconds] =
       Stages::run([&] { return partition(joint, traced, open != nullptr, options, compilers); });
@@ -248,11 +248,11 @@ CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::Different
   // Not on the joint graph: a second derivative needs the operators as they were called. Nor on the
   // backward as a whole: nodes that undefined tangents leave out of it have to be found first.
   stages.optimise(halves.forward, ".forward");
-  aot::Executable forward =
-      stages.compile(compilers.forward,
-                     runtime::request_for(halves.forward, std::string(plan_name) + ".forward",
-                                          compilers.num_params_buffers),
-                     "backend.forward");
+  aot::Executable forward = stages.compile(
+      compilers.forward,
+      runtime::request_for(halves.forward, std::string(runtime::function_name) + ".forward",
+                           compilers.num_params_buffers),
+      "backend.forward");
   std::shared_ptr<const runtime::DebugAsserts> asserts =
       asserts_for(halves.forward, &halves.backward, options, compilers);
   const auto program = std::make_shared<BackwardProgram>(
@@ -260,7 +260,7 @@ CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::Different
       stages.optimising(compilers.backward, ".backward"));
   if (!options.lazy_backward) program->compile();
   backward.program = program;
-  return {.name = plan_name,
+  return {.name = runtime::function_name,
           .prologue = std::move(frame.prologue),
           .forward = std::move(forward),
           .num_outputs = num_outputs(halves.forward),

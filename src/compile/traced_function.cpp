@@ -6,7 +6,6 @@
 #include "ahead/partition.h"
 #include "base/autocast.h"
 #include "checkpoint/region_watch.h"
-#include "checkpoint/saved_tensor_hooks.h"
 #include "derivative/forward_cone.h"
 #include "ir/slots.h"
 #include "ops/facts/node_facts.h"
@@ -71,8 +70,7 @@ tracing::JointTrace trace_joint(const aot::FlatFunction& function,
 TracedFunction trace_once(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
                           const std::optional<AutocastState>& backward_autocast) {
   // What autograd saves while tracing is no business of a checkpoint around the compiled function.
-  const runtime::PackerScope::Pause unpacked;
-  const runtime::RegionWatch::Pause unwatched;
+  const runtime::CheckpointPause unseen;
   const AutocastRestore autocast;
   TracedFunction traced;
   try {
@@ -180,8 +178,7 @@ std::unique_ptr<tracing::DifferentiableTrace> open_trace(const TracedFunction& t
   const bool is_special = trace.opaque_gradient || trace.hidden_write ||
                           writes_to_parts(trace.graph) || !can_run_again(traced);
   if (!is_special) return nullptr;
-  const runtime::PackerScope::Pause unpacked;
-  const runtime::RegionWatch::Pause unwatched;
+  const runtime::CheckpointPause unseen;
   const AutocastRestore autocast;
   return trace_explained(options, [&] {
     return tracing::DifferentiableTrace::make(traced.function, traced.inputs, trace.graph);

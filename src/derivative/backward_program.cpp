@@ -66,7 +66,8 @@ BackwardProgram::PartPtr BackwardProgram::compile(const Graph& graph,
     }
   }
   if (order().places.size() > 1) part->last_read = find_last_reads(graph, order());
-  aot::CompileRequest request = runtime::request_for(graph, "CompiledFunction.backward");
+  aot::CompileRequest request =
+      runtime::request_for(graph, std::string(runtime::function_name) + ".backward");
   request.donated = donated_;
   part->run = compiler(request);
   return part;

@@ -14,7 +14,6 @@
 #include "base/ambient.h"
 #include "base/libtorch.h"
 #include "checkpoint/region_watch.h"
-#include "checkpoint/saved_tensor_hooks.h"
 #include "derivative/derivative_graph.h"
 #include "derivative/forward_cone.h"
 #include "runtime/call/surroundings.h"
@@ -243,8 +242,7 @@ class OpenTraceGradient final : public runtime::DifferentiableBackward,
 
   std::unique_ptr<Case> make_case(Case& from, const Tensors& tangents,
                                   const std::vector<bool>& wanted) {
-    const runtime::PackerScope::Pause unpacked;
-    const runtime::RegionWatch::Pause unwatched;
+    const runtime::CheckpointPause unseen;
     const bool create_graph = at::GradMode::is_enabled();
     std::vector<std::optional<TensorMeta>> metas;
     for (const at::Tensor& tangent : tangents) {
@@ -271,7 +269,8 @@ class OpenTraceGradient final : public runtime::DifferentiableBackward,
   void compile(Case& made) const {
     DerivativeGraph program = cut_derivative(*trace_, made.derivative, made.given);
     program.graph.verify();
-    made.run = compiler_(runtime::request_for(program.graph, "CompiledFunction.derivative"));
+    made.run = compiler_(
+        runtime::request_for(program.graph, std::string(runtime::function_name) + ".derivative"));
     made.sources = std::move(program.sources);
     made.outputs = std::move(program.gradients);
   }

@@ -10,7 +10,7 @@
 
 #include "ahead/compiled_autograd.h"
 #include "engine/backward.h"
-#include "engine/program.h"
+#include "engine/captured_program.h"
 
 namespace ahead::engine {
 

@@ -1,6 +1,6 @@
 #include "engine/call_memory.h"
 
-#include "engine/private_members.h"
+#include "base/private_members.h"
 
 namespace ahead::engine {
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "engine/private_members.h"
+#include "base/private_members.h"
 
 namespace ahead::engine {
 

@@ -11,11 +11,11 @@
 #include <iostream>
 
 #include "ahead/errors.h"
+#include "base/private_members.h"
 #include "engine/backward.h"
 #include "engine/cache.h"
+#include "engine/captured_program.h"
 #include "engine/gate.h"
-#include "engine/private_members.h"
-#include "engine/program.h"
 #include "observe/recorder/recorder.h"
 #include "runtime/backends.h"
 #include "trace/tracer.h"
@@ -72,9 +72,9 @@ std::string refusal_here() {
   return "";
 }
 
-/// Other backends than the interpreter are not asked to take sizes that change.
 bool may_lift(const Settings& settings) {
-  return settings.options.dynamic.value_or(true) && settings.options.backend == "interpreter";
+  return settings.options.dynamic.value_or(true) &&
+         runtime::traits_of(settings.options.backend).takes_sizes;
 }
 
 /// Which of a backward's sizes are those of dimensions. Others are strides, and numbers that nodes

@@ -3,7 +3,7 @@
 #include <memory>
 #include <stdexcept>
 
-#include "engine/program.h"
+#include "engine/captured_program.h"
 #include "engine/size_pattern.h"
 
 namespace ahead::engine {

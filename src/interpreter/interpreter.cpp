@@ -45,7 +45,8 @@ using Stack = torch::jit::Stack;
 
 bool is_differentiable_copy(const c10::OperatorHandle& op, const Stack& stack) {
   static const c10::OperatorHandle* const copy = &Operator::find("aten.copy")->handle();
-  return op == *copy && at::GradMode::is_enabled() && stack[1].toTensor().requires_grad();
+  return op == *copy && at::GradMode::is_enabled() &&
+         (stack[0].toTensor().requires_grad() || stack[1].toTensor().requires_grad());
 }
 
 /// LibTorch has a derivative of copy_, but none of copy.

@@ -73,7 +73,7 @@ const Rule rules[] = {
     {has<Tag::PreferSave>, Again::Expensive, "tagged prefer_save"},
     {has<Tag::PreferRecompute>, Again::Cheap, "tagged prefer_recompute"},
     {[](const Case& c) {
-       return !in_namespace(c, {"aten", "prims"}) && !c.options.recompute_custom_operators;
+       return ops::is_custom(c.node.op()) && !c.options.recompute_custom_operators;
      },
      Again::Never, "a custom operator: its cost is unknown"},
     {is<ops::Recompute::Never>, Again::Never, nullptr},

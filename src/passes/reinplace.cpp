@@ -28,11 +28,35 @@ void take_over(Node& written, const Node& node) {
   written.set(Tag::Effect);
 }
 
+/// Which values share memory, found when it is first asked for and then kept up to date.
+class Memories {
+ public:
+  explicit Memories(const Graph& graph) : graph_(graph) {}
+
+  /// The same number for two values whenever they may share memory.
+  uint32_t of(const Value* value) {
+    if (!aliasing_) aliasing_.emplace(graph_);
+    return aliasing_->group(value);
+  }
+  /// Takes in a node that is complete.
+  void add(const Node& node) {
+    if (aliasing_) aliasing_->add(node);
+  }
+  /// Notes that one value is used instead of another one.
+  void replace(const Value* old, const Value* fresh) {
+    if (aliasing_) aliasing_->join(old, fresh);
+  }
+
+ private:
+  const Graph& graph_;
+  std::optional<ops::Aliasing> aliasing_;
+};
+
 /// Replaces each aten.copy_ to an input, with the chain of operators that computed the copied value
 /// from the input, by operators that write to the input in place.
 class Reinplacer {
  public:
-  explicit Reinplacer(Graph& graph) : graph_(graph) {}
+  Reinplacer(Graph& graph, Memories& memories) : graph_(graph), memories_(memories) {}
 
   size_t run() {
     size_t changes = 0;
@@ -102,10 +126,9 @@ class Reinplacer {
 
   /// Whether only the chain reads the input's memory once the first node of the chain has run.
   bool is_last_to_read(const Node& copy, const Value* input, const Node& first) {
-    const ops::Aliasing aliasing(graph_);
-    const uint32_t memory = aliasing.group(input);
+    const uint32_t memory = memories_.of(input);
     for (const Graph::Output& output : graph_.outputs()) {
-      if (output.value != nullptr && aliasing.group(output.value) == memory) return false;
+      if (output.value != nullptr && memories_.of(output.value) == memory) return false;
     }
     for (const Node* node = &first; node != nullptr; node = node->next()) {
       if (node == &copy) continue;
@@ -115,7 +138,7 @@ class Reinplacer {
         node->args()[i].for_each_value([&](const Value* value) {
           // The same element of the same tensor may be read and written at once.
           const bool is_same = node == &first && value == input;
-          reads |= !is_own && !is_same && aliasing.group(value) == memory;
+          reads |= !is_own && !is_same && memories_.of(value) == memory;
         });
       }
       if (reads) return false;
@@ -130,10 +153,13 @@ class Reinplacer {
     Node* written = graph_.add_node(*ops::facts(node.op()).in_place, std::move(arguments), &node);
     take_over(*written, node);
     graph_.add_return(written, std::nullopt);
-    return graph_.add_return(written, target->meta);
+    Value* contents = graph_.add_return(written, target->meta);
+    memories_.add(*written);
+    return contents;
   }
 
   Graph& graph_;
+  Memories& memories_;
 };
 
 /// Turns one operator that returns new contents for lists of tensors (a step of an optimizer) into
@@ -141,11 +167,11 @@ class Reinplacer {
 /// either made in the graph or an input that is overwritten in the end.
 class ListReinplacer {
  public:
-  ListReinplacer(Graph& graph, Node& node) : graph_(graph), node_(node) {}
+  ListReinplacer(Graph& graph, Memories& memories, Node& node)
+      : graph_(graph), memories_(memories), node_(node) {}
 
   bool run() {
     if (!can_work_in_place()) return false;
-    aliasing_.emplace(graph_);
     look_around();
     size_t next = 0;
     for (size_t argument : written_) {
@@ -187,19 +213,19 @@ class ListReinplacer {
   /// What memory is used by the node, after it, and by the caller.
   void look_around() {
     for (const Graph::Input& input : graph_.inputs())
-      memory_[aliasing_->group(input.value)].inputs.push_back(input.value);
+      memory_[memories_.of(input.value)].inputs.push_back(input.value);
     for (const Graph::Output& output : graph_.outputs()) {
-      if (output.value != nullptr) memory_[aliasing_->group(output.value)].is_returned = true;
+      if (output.value != nullptr) memory_[memories_.of(output.value)].is_returned = true;
     }
     node_.for_each_operand(
-        [&](const Value* operand) { ++memory_[aliasing_->group(operand)].uses_of_node; });
+        [&](const Value* operand) { ++memory_[memories_.of(operand)].uses_of_node; });
     size_t position = 0;
     for (Node* node = node_.next(); node != nullptr; node = node->next()) {
       position_[node] = position++;
       const bool is_end = is_copy(*node) && !any_result_used(*node);
       for (size_t i = 0; i < node->args().size(); ++i) {
         node->args()[i].for_each_value([&](const Value* operand) {
-          Memory& memory = memory_[aliasing_->group(operand)];
+          Memory& memory = memory_[memories_.of(operand)];
           if (i == 0 && is_end && memory.copy == nullptr) {
             memory.copy = node;
           } else {
@@ -210,21 +236,17 @@ class ListReinplacer {
     }
   }
 
-  /// Optimizers write to gradients only to divide them by a scale.
   bool is_unwritten(size_t argument) const {
-    const auto& arguments = node_.op().schema().arguments();
-    if (arguments[argument].name() != "grads") return false;
-    for (size_t i = 0; i < arguments.size(); ++i) {
-      if (arguments[i].name() == "grad_scale")
-        return node_.args()[i].is_constant() && node_.args()[i].constant().isNone();
-    }
-    return false;
+    const std::optional<size_t> condition = ops::written_only_with(node_.op(), argument);
+    if (!condition) return false;
+    const Argument& given = node_.args()[*condition];
+    return given.is_constant() && given.constant().isNone();
   }
 
   bool may_write(const Value* target, const Value* made, size_t argument) {
     if (made == nullptr) return false;
     if (is_unwritten(argument)) return !made->is_used();
-    const Memory& memory = memory_[aliasing_->group(target)];
+    const Memory& memory = memory_[memories_.of(target)];
     if (memory.uses_of_node != 1 || memory.is_read_later || memory.is_returned ||
         !same_layout(target->meta, made->meta))
       return false;
@@ -253,8 +275,11 @@ class ListReinplacer {
       for (int32_t i = 0; i < length; ++i) metas.emplace_back(node_.result(next++)->meta);
       graph_.add_return_list(written, std::move(metas));
     }
-    for (size_t i = 0; i < node_.results().size(); ++i)
+    memories_.add(*written);
+    for (size_t i = 0; i < node_.results().size(); ++i) {
       graph_.replace_uses(node_.result(i), written->result(i));
+      memories_.replace(node_.result(i), written->result(i));
+    }
     for (Node* copy : obsolete_) graph_.erase(copy);
     graph_.erase(&node_);
   }
@@ -268,27 +293,29 @@ class ListReinplacer {
   };
 
   Graph& graph_;
+  Memories& memories_;
   Node& node_;
-  std::optional<ops::Aliasing> aliasing_;
   c10::SmallVector<size_t, 2> written_;
   std::unordered_map<uint32_t, Memory> memory_;
   std::unordered_map<const Node*, size_t> position_;
   std::vector<Node*> obsolete_;
 };
 
-size_t reinplace_lists(Graph& graph) {
+size_t reinplace_lists(Graph& graph, Memories& memories) {
   std::vector<Node*> nodes;
   for (Node& node : graph.nodes()) {
     if (!node.return_lengths().empty() && node.return_lengths()[0] >= 0) nodes.push_back(&node);
   }
-  return static_cast<size_t>(std::count_if(
-      nodes.begin(), nodes.end(), [&](Node* node) { return ListReinplacer(graph, *node).run(); }));
+  return static_cast<size_t>(std::count_if(nodes.begin(), nodes.end(), [&](Node* node) {
+    return ListReinplacer(graph, memories, *node).run();
+  }));
 }
 
 }  // namespace
 
 size_t reinplace_mutations(Graph& graph) {
-  return Reinplacer(graph).run() + reinplace_lists(graph);
+  Memories memories(graph);
+  return Reinplacer(graph, memories).run() + reinplace_lists(graph, memories);
 }
 
 }  // namespace ahead::passes

@@ -99,6 +99,11 @@ class CheckedRun final : public aot::GraphRun {
   const std::shared_ptr<const ExpectedOutputs> expected_;
 };
 
+struct Backend {
+  aot::GraphCompiler compiler;
+  BackendTraits traits;
+};
+
 class Registry {
  public:
   /// Never freed: static destructors may compile something.
@@ -107,19 +112,19 @@ class Registry {
     return *registry;
   }
 
-  void add(const std::string& name, aot::GraphCompiler compiler) {
+  void add(const std::string& name, Backend backend) {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (!compilers_.emplace(name, std::move(compiler)).second) {
+    if (!backends_.emplace(name, std::move(backend)).second) {
       throw UserError("backend", name + ": there is a backend of this name. Choose another one.");
     }
   }
 
-  aot::GraphCompiler find(const std::string& name) {
+  Backend find(const std::string& name) {
     std::lock_guard<std::mutex> lock(mutex_);
-    const auto known = compilers_.find(name);
-    if (known != compilers_.end()) return known->second;
+    const auto known = backends_.find(name);
+    if (known != backends_.end()) return known->second;
     std::string names;
-    for (const auto& [other, compiler] : compilers_) names += (names.empty() ? "" : ", ") + other;
+    for (const auto& [other, backend] : backends_) names += (names.empty() ? "" : ", ") + other;
     throw UserError("backend", name + ": there is no backend of this name. Known are " + names +
                                    "; others are added with ahead::register_backend.");
   }
@@ -127,13 +132,14 @@ class Registry {
   std::vector<std::string> names() {
     std::lock_guard<std::mutex> lock(mutex_);
     std::vector<std::string> names;
-    for (const auto& [name, compiler] : compilers_) names.push_back(name);
+    for (const auto& [name, backend] : backends_) names.push_back(name);
     return names;
   }
 
  private:
   std::mutex mutex_;
-  std::map<std::string, aot::GraphCompiler> compilers_ = {{"interpreter", interpret_graph}};
+  std::map<std::string, Backend> backends_ = {
+      {"interpreter", {interpret_graph, {.takes_sizes = true}}}};
 };
 
 }  // namespace
@@ -141,7 +147,11 @@ class Registry {
 namespace runtime {
 
 aot::GraphCompiler find_backend(const std::string& name) {
-  return Registry::instance().find(name);
+  return Registry::instance().find(name).compiler;
+}
+
+BackendTraits traits_of(const std::string& name) {
+  return Registry::instance().find(name).traits;
 }
 
 aot::GraphCompiler below_autograd(aot::GraphCompiler compiler) {
@@ -174,9 +184,9 @@ aot::GraphCompiler below_autograd(aot::GraphCompiler compiler) {
 
 }  // namespace runtime
 
-void register_backend(const std::string& name, aot::GraphCompiler compiler) {
+void register_backend(const std::string& name, aot::GraphCompiler compiler, BackendTraits traits) {
   if (!compiler) throw UserError("backend", name + ": it is null. Give a function that compiles.");
-  Registry::instance().add(name, runtime::below_autograd(std::move(compiler)));
+  Registry::instance().add(name, {runtime::below_autograd(std::move(compiler)), traits});
 }
 
 std::vector<std::string> backends() {

@@ -2,22 +2,16 @@
 
 #include <ATen/core/jit_type.h>
 
-#include <bit>
-
 #include "ahead/errors.h"
 #include "base/hash.h"
+#include "base/same_bits.h"
 #include "base/text.h"
 #include "ir/constants.h"
 
 namespace ahead {
 namespace {
 
-bool same_bits(double a, double b) {
-  return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
-}
-
-/// Whether a program specialised on one constant is right for the other: not the same question as
-/// equality, which takes 0.0 for -0.0 and no NaN for itself.
+/// Whether a program specialised on one constant is right for the other.
 bool same_constant(const c10::IValue& a, const c10::IValue& b) {
   if (a.isDouble() && b.isDouble()) return same_bits(a.toDouble(), b.toDouble());
   if (a.isComplexDouble() && b.isComplexDouble()) {

@@ -199,5 +199,33 @@ TEST(Values, NumberThatStaysTheSameAndThenDoesNot) {
   EXPECT_GE(outcome.cache_hits, 10u) << outcome.str();
 }
 
+/// Its kernel asks for the address of what it reads as if it would write there, which is not the
+/// host's doing.
+TEST(Values, RandomNumbersThatBatchNormReads) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    const at::Tensor weight = at::ones({3}, at::kBFloat16), bias = at::zeros({3}, at::kBFloat16);
+    auto function = wrap([&](const at::Tensor& x) {
+      const at::Tensor noise = at::randn_like(x);
+      const at::Tensor part = noise.split_with_sizes({3, 1}, 1)[0];
+      const at::Tensor normed = at::batch_norm(part, weight, bias, {}, {}, true, 0.1, 1e-5, false);
+      return std::vector<at::Tensor>{part.unfold(0, 2, 2), normed};
+    });
+    for (int call = 0; call < 12; ++call) log("results", function(at::ones({4, 4}, at::kBFloat16)));
+  });
+  expect_hits(outcome);
+}
+
+/// Without gradients it writes its result by itself, which is not the host's doing either.
+TEST(Values, PooledRandomNumbers) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    auto function = wrap([&](const at::Tensor& x) {
+      const at::Tensor pooled = at::max_pool1d(at::feature_dropout(x, 0.5, true), 2, 2);
+      return std::vector<at::Tensor>{pooled, pooled * 2};
+    });
+    for (int call = 0; call < 12; ++call) log("results", function(at::randn({3, 4, 4})));
+  });
+  expect_hits(outcome);
+}
+
 }  // namespace
 }  // namespace ahead::test

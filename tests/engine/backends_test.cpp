@@ -142,6 +142,39 @@ TEST_F(EngineBackends, WhatABackendMadeIsFreedWithoutALock) {
   EXPECT_NE(seen, 0u);
 }
 
+/// The gradients of backwards of several sizes; as many graphs are kept as stats() says.
+void expect_right_for_batches(const std::string& name) {
+  const at::Tensor w = torch::full({3}, 2.0).requires_grad_();
+  const Enable on({.backend = name, .dynamic = true});
+  for (int64_t batch : {2, 5, 4, 7}) {
+    const at::Tensor x = torch::rand({batch, 3});
+    (x * w * w).sum().backward();
+    EXPECT_TRUE(at::allclose(w.grad(), 4 * x.sum(0))) << name << ", batch " << batch;
+    w.mutable_grad().reset();
+  }
+}
+
+TEST_F(EngineBackends, ABackendThatTakesSizesGetsOneGraphForAll) {
+  const auto compile = [](const Graph& graph, const std::vector<TensorMeta>&) {
+    return interpreted(graph);
+  };
+  register_backend("test_engine_takes_sizes", compile, {.takes_sizes = true});
+  expect_right_for_batches("test_engine_takes_sizes");
+  EXPECT_EQ(stats().captures, 1u) << test::all_reasons();
+  EXPECT_EQ(stats().cache_hits, 3u);
+}
+
+TEST_F(EngineBackends, ABackendThatDoesNotTakeSizesGetsFixedOnes) {
+  register_backend("test_engine_fixed_sizes",
+                   [](const Graph& graph, const std::vector<TensorMeta>&) {
+                     for (const Graph::Input& input : graph.inputs())
+                       EXPECT_TRUE(input.value->meta.is_fixed()) << graph.str();
+                     return interpreted(graph);
+                   });
+  expect_right_for_batches("test_engine_fixed_sizes");
+  EXPECT_EQ(stats().captures, 4u);
+}
+
 /// While one thread waits for a slow backend, others run the same backward.
 TEST_F(EngineBackends, SlowCompilerKeepsNobodyWaiting) {
   std::promise<void> is_compiling, may_go_on;

@@ -1,9 +1,12 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cstdlib>
+#include <functional>
 #include <limits>
 
 #include "ahead/ahead.h"
+#include "support/new_process.h"
 
 /// What no program should do, and what programs do all the same: an error that says so, never a
 /// crash.
@@ -189,6 +192,33 @@ TEST(Robust, TextWithNegativeSizes) {
   expect_user_error("negative", [&] { Graph::parse(with("[3, 4]", "[3, -4]")); });
   expect_user_error("negative", [&] { Graph::parse(with("[3, 4]", "[3, 4]{-4, 1}")); });
   expect_user_error("negative", [&] { Graph::parse(with("[3, 4]", "[3, 4]{4, 1}+-1")); });
+}
+
+/// A static object of a program, made before main() and destroyed after it.
+struct AtEnd {
+  std::function<void()> work;
+  ~AtEnd() {
+    if (work) work();
+  }
+};
+AtEnd at_end;
+
+TEST(Robust, StaticDestructorsMayTrace) {
+  test::expect_in_new_process([] {
+    auto used_before = compile(twice);
+    for (int call = 0; call < 4; ++call) used_before(torch::rand({3}));
+    at_end.work = [] {
+      const Tensor weight = torch::ones({3}).requires_grad_();
+      auto late = compile([&](const Tensor& x) {
+        return torch::dropout(x * weight, 0.5, true) + torch::randn({3});
+      });
+      for (int call = 0; call < 6; ++call) late(torch::ones({3})).sum().backward();
+      const Graph graph =
+          trace([](const Tensors& in) { return Tensors{twice(in[0])}; }, {torch::ones({2})});
+      if (late.stats().cache_hits == 0 || graph.num_nodes() == 0) std::_Exit(3);
+    };
+    return true;
+  });
 }
 
 }  // namespace

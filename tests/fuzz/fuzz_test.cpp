@@ -80,7 +80,9 @@ TEST_P(Fuzz, CompiledBackwards) {
 /// Programs that once differed, as long as the generator makes the same of their seeds.
 TEST(FuzzAgain, CompiledPrograms) {
   Campaign campaign(compiled_mode());
-  for (const uint64_t seed : {109640, 109991, 116797, 400324, 400684, 500728}) campaign.run(seed);
+  for (const uint64_t seed :
+       {109640, 109991, 116797, 400324, 400684, 500728, 810903, 830717, 832736, 833452, 835468})
+    campaign.run(seed);
 }
 
 // Two parts, so that both shards of the tests have work.

@@ -69,7 +69,7 @@ ObservedOp::ObservedOp(const c10::OperatorHandle& h) : handle(h), op(&Operator::
   is_factory =
       (!takes_tensors || is_of_looks) && results.size() == 1 && results[0] == Holds::Tensor;
   is_random = traced.random;
-  is_of_the_user = !op->name().starts_with("aten.");
+  is_custom = ops::is_custom(*op);
   has_decomposition = traced.decomposition != nullptr;
 }
 

@@ -32,7 +32,7 @@ struct ObservedOp {
   bool makes_unfilled = false;        ///< returns new memory that nobody has written to
   bool is_factory = false;            ///< the result depends on no other tensor's contents
   bool is_random = false;
-  bool is_of_the_user = false;  ///< a custom operator
+  bool is_custom = false;
   /// It is traced by a decomposition (find_decomposition()) rather than by the operators it calls.
   bool has_decomposition = false;
 };

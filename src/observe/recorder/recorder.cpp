@@ -217,28 +217,48 @@ void Recorder::watch_memory(const ObservedOp& op, const at::Tensor& tensor, Vari
                           c10::impl::cow::has_simple_data_ptr(*storage);
     if (!can_tell || !c10::impl::cow::lazy_clone_storage(*storage)) return;
   }
-  new_memories_[storage] = {id, op.makes_unfilled};
+  new_memories_[storage] = {id, op.makes_unfilled, tape_->steps.size()};
 }
 
 /// Records the contents of new memory that the host may have written to, before an operator uses
-/// it.
-void Recorder::note_fills(const ObservedOp& op, const c10::IValue* args) {
+/// it. Returns the new memory that stays watched while the operator reads it.
+Recorder::Memories Recorder::note_fills(const ObservedOp& op, const c10::IValue* args) {
+  Memories still_watched;
   for (size_t i = 0; i < op.arguments.size() && !new_memories_.empty(); ++i) {
     tracing::for_each_tensor(args[i], [&](const at::Tensor& tensor) {
       if (!has_place(tensor)) return;
       const c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
       const auto made = new_memories_.find(storage);
       if (made == new_memories_.end()) return;
-      const auto [id, is_empty] = made->second;
+      const auto [id, is_empty, made_at] = made->second;
       const bool is_untouched = !is_empty && c10::impl::cow::is_cow_data_ptr(storage->data_ptr());
       const bool is_read = !op.arguments[i].is_written && !op.arguments[i].is_viewed;
-      if (is_empty ? op.arguments[i].is_viewed : is_untouched && !op.arguments[i].is_written)
+      if (is_empty ? op.arguments[i].is_viewed : is_untouched && !op.arguments[i].is_written) {
+        if (!is_empty && is_read) still_watched.push_back(tensor.storage());
         return;
+      }
       new_memories_.erase(made);
       if (is_empty ? !is_read : is_untouched) return;
       const at::Tensor whole = observe::lock(variables_[static_cast<size_t>(id)].tensor);
       whole.defined() ? fill(whole, id) : fill(tensor, meet(tensor));
     });
+  }
+  return still_watched;
+}
+
+/// What was made inside a composite operator, and written to by that operator's own code, is made
+/// again by it.
+void Recorder::forget_memories(size_t first_step) {
+  std::erase_if(new_memories_, [&](const auto& made) { return made.second.made_at > first_step; });
+}
+
+/// Some kernels ask for the address of what they read as if they would write to it. That was not
+/// the host: such memory is watched anew.
+void Recorder::watch_again(const Memories& read) {
+  for (const c10::Storage& memory : read) {
+    c10::StorageImpl& storage = *memory.unsafeGetStorageImpl();
+    if (c10::impl::cow::is_cow_data_ptr(storage.data_ptr())) continue;
+    if (!c10::impl::cow::lazy_clone_storage(storage)) new_memories_.erase(&storage);
   }
 }
 
@@ -300,6 +320,7 @@ class Recorder::Scope {
   ~Scope() {
     if (!is_composite_) return;
     recorder_.scopes_.pop_back();
+    recorder_.forget_memories(step_);
     recorder_.tape_->steps[step_].end = static_cast<uint32_t>(recorder_.tape_->steps.size());
   }
   Scope(const Scope&) = delete;
@@ -329,7 +350,8 @@ void Recorder::call(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
   const size_t base = stack.size() - op.arguments.size();
   std::unique_lock<std::recursive_mutex> lock(mutex_);
   check_engine();
-  if (!new_memories_.empty()) note_fills(op, &stack[base]);
+  Memories watched;
+  if (!new_memories_.empty()) watched = note_fills(op, &stack[base]);
   if (op.is_random) note_draw(/*is_before=*/true);
   Step step{Step::Kind::Call};
   step.op = &op;
@@ -345,7 +367,7 @@ void Recorder::call(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
   {
     const Scope scope(*this, index, is_composite);
     lock.unlock();
-    const bool may_cast = !is_composite && op.is_of_the_user && is_autocast_enabled();
+    const bool may_cast = !is_composite && op.is_custom && is_autocast_enabled();
     const auto leave_kernel = c10::make_scope_exit([] { kernel_under_autocast = nullptr; });
     if (may_cast) kernel_under_autocast = &op;
     std::optional<c10::impl::ExcludeDispatchKeyGuard> unseen;
@@ -354,13 +376,14 @@ void Recorder::call(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
     lock.lock();
   }
   threw = false;
+  watch_again(watched);
   if (op.is_random) note_draw(/*is_before=*/false);
   if (op.returns_tensors) {
     Step results{Step::Kind::Call};
     take_results(op, &stack[base], results);
     Step& made = tape_->steps[index];
     made.outs = std::move(results.outs);
-    if (op.is_of_the_user) note_looks(op, &stack[base], made);
+    if (op.is_custom) note_looks(op, &stack[base], made);
     const bool reads =
         op.is_composite && !op.has_decomposition &&
         std::any_of(tape_->steps.begin() + static_cast<int64_t>(index) + 1, tape_->steps.end(),
@@ -378,8 +401,7 @@ void Recorder::call(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
   } else if (is_composite) {
     tape_->steps[index].is_apart = true;
   } else if (!op.results.empty()) {
-    if (!op.op->name().starts_with("aten."))
-      refuse(op.op->name() + ": it returns something that is no tensor");
+    if (op.is_custom) refuse(op.op->name() + ": it returns something that is no tensor");
     tape_->steps.erase(tape_->steps.begin() + static_cast<int64_t>(index));
   }
 }

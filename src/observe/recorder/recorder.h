@@ -121,7 +121,10 @@ class Recorder {
   void take_arguments(const ObservedOp& op, const c10::IValue* args, Step& step);
   void take_results(const ObservedOp& op, const c10::IValue* results, Step& step);
   static void note_looks(const ObservedOp& op, const c10::IValue* results, Step& step);
-  void note_fills(const ObservedOp& op, const c10::IValue* args);
+  using Memories = c10::SmallVector<c10::Storage, 2>;
+  Memories note_fills(const ObservedOp& op, const c10::IValue* args);
+  void watch_again(const Memories& read);
+  void forget_memories(size_t first_step);
   void fill(const at::Tensor& tensor, VariableId id);
   void note_draw(bool is_before);
   void check_generator(const tracing::GeneratorPosition& now);
@@ -158,6 +161,7 @@ class Recorder {
   struct NewMemory {
     VariableId id;
     bool is_empty;
+    size_t made_at;  ///< how many steps there were
   };
   std::unordered_map<const c10::StorageImpl*, NewMemory> new_memories_;
   /// The variables that have a node as their grad_fn, and as which of its results.

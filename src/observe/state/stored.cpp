@@ -7,6 +7,7 @@
 
 #include <unordered_set>
 
+#include "base/private_members.h"
 #include "observe/state/entry_state.h"
 #include "observe/state/state_tensor.h"
 #include "observe/tape/custom_formula.h"
@@ -19,24 +20,6 @@ using torch::autograd::SavedVariable;
 using torch::dynamo::autograd::AutogradCompilerCall;
 using torch::dynamo::autograd::CompiledNodeArgs;
 using torch::dynamo::autograd::NodeCall;
-using torch::dynamo::autograd::TensorArg;
-using torch::dynamo::autograd::TensorArgs;
-
-/// LibTorch's private list of a node's saved tensors: its public one has each tensor only once.
-struct SavedVariables {
-  using Type = std::unordered_map<const SavedVariable*, TensorArg*> TensorArgs::*;
-  friend Type member(SavedVariables);
-};
-template <class Tag, typename Tag::Type pointer>
-struct Shown {
-  friend typename Tag::Type member(Tag) { return pointer; }
-};
-template struct Shown<SavedVariables, &TensorArgs::_saved_variables>;
-struct SavedData {
-  using Type = at::Tensor SavedVariable::*;
-  friend Type member(SavedData);
-};
-template struct Shown<SavedData, &SavedVariable::data_>;
 
 NodePtr history_of(const at::Tensor& tensor) {
   const auto* meta = peek_meta(tensor);
@@ -76,8 +59,8 @@ void for_each_saved_tensor(const NodePtr& node, Visit&& visit) {
   }
   if (call.tensor_args.inputs.empty()) return;
   std::unordered_set<const c10::TensorImpl*> unpacked;
-  for (const auto& [saved, arg] : call.tensor_args.*member(SavedVariables())) {
-    at::Tensor& data = const_cast<SavedVariable*>(saved)->*member(SavedData());
+  for (const auto& [saved, arg] : call.tensor_args.*member_of(SavedOf())) {
+    at::Tensor& data = const_cast<SavedVariable*>(saved)->*member_of(SavedDataOf());
     if (!saved->has_hooks() && data.defined()) visit(data);
     if (arg->defined())
       unpacked.insert(call.tensor_args.inputs[arg->index()].unsafeGetTensorImpl());

@@ -8,6 +8,7 @@
 #include <typeinfo>
 
 #include "base/compiler_interface.h"
+#include "base/private_members.h"
 
 namespace ahead::observe {
 namespace {
@@ -22,24 +23,6 @@ struct AnyFunction : torch::autograd::Function<AnyFunction> {
     return gradients;
   }
 };
-
-using Marked = std::unordered_set<at::TensorImpl*>;
-
-/// Private members of LibTorch's context.
-struct NonDifferentiable {
-  using Type = Marked torch::autograd::AutogradContext::*;
-  friend Type member(NonDifferentiable);
-};
-struct Dirty {
-  using Type = Marked torch::autograd::AutogradContext::*;
-  friend Type member(Dirty);
-};
-template <class Tag, typename Tag::Type pointer>
-struct Shown {
-  friend typename Tag::Type member(Tag) { return pointer; }
-};
-template struct Shown<NonDifferentiable, &torch::autograd::AutogradContext::non_differentiable_>;
-template struct Shown<Dirty, &torch::autograd::AutogradContext::dirty_inputs_>;
 
 /// Notes the function that a node would have called, and its arguments.
 class Listener final : public PyCompilerInterface {
@@ -90,8 +73,8 @@ OpenContext::~OpenContext() {
 void OpenContext::exchange() {
   if (!is_custom(node_)) return;
   auto& context = reinterpret_cast<torch::autograd::CppNode<AnyFunction>&>(node_).ctx_;
-  std::swap(context.*member(NonDifferentiable()), non_differentiable_);
-  std::swap(context.*member(Dirty()), dirty_);
+  std::swap(context.*member_of(NonDifferentiableOf()), non_differentiable_);
+  std::swap(context.*member_of(DirtyOf()), dirty_);
 }
 
 std::optional<CustomFormula> formula_of(const NodePtr& node) {

@@ -3,26 +3,22 @@
 #include <ATen/ops/equal.h>
 
 #include <algorithm>
-#include <cstring>
 #include <unordered_map>
 
+#include "base/same_bits.h"
 #include "observe/recorder/recorder.h"
 #include "observe/state/entry_state.h"
 
 namespace ahead::observe {
 namespace {
 
-bool is_same_bits(double a, double b) {
-  return std::memcmp(&a, &b, sizeof a) == 0;
-}
-
 bool is_same(const c10::IValue& a, const c10::IValue& b) {
   if (a.tagKind() != b.tagKind()) return false;
-  if (a.isDouble()) return is_same_bits(a.toDouble(), b.toDouble());
+  if (a.isDouble()) return same_bits(a.toDouble(), b.toDouble());
   if (a.isTensor()) return a.toTensor().is_same(b.toTensor());
   if (a.isDoubleList()) {
     const auto x = a.toDoubleVector(), y = b.toDoubleVector();
-    return x.size() == y.size() && std::equal(x.begin(), x.end(), y.begin(), is_same_bits);
+    return x.size() == y.size() && std::equal(x.begin(), x.end(), y.begin(), same_bits);
   }
   return a == b;
 }

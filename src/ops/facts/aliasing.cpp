@@ -42,19 +42,29 @@ Aliasing::Aliasing(const Graph& graph)
     : base_(graph.value_capacity(), nullptr), parent_(graph.value_capacity()) {
   std::iota(parent_.begin(), parent_.end(), 0u);
   for (const Graph::Input& input : graph.inputs()) base_[input.value->id()] = input.value;
-  for (const Node& node : graph.nodes()) add_node(node);
+  for (const Node& node : graph.nodes()) add(node);
 }
 
-void Aliasing::add_node(const Node& node) {
+void Aliasing::add(const Node& node) {
   const bool view = ops::is_view(node);
   // A sub-graph may return what it was given.
   const bool may_alias = !node.op().in_dispatcher() || facts(node.op()).view != ViewKind::None;
   for (const Value* result : node.results()) {
     if (result == nullptr) continue;
+    make_room(result->id());
     base_[result->id()] = view ? base(node.args()[0].value()) : result;
     if (may_alias) node.for_each_operand([&](const Value* operand) { join(result, operand); });
   }
   if (node.op().in_dispatcher() && !facts(node.op()).writes.empty()) add_written(node);
+}
+
+void Aliasing::make_room(uint32_t id) {
+  if (id < parent_.size()) return;
+  const size_t known = parent_.size();
+  base_.resize(id + 1, nullptr);
+  parent_.resize(id + 1);
+  std::iota(parent_.begin() + static_cast<int64_t>(known), parent_.end(),
+            static_cast<uint32_t>(known));
 }
 
 /// A node that writes to arguments has one more result for each of them, after its returns.

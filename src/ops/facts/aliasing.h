@@ -6,8 +6,8 @@
 
 namespace ahead::ops {
 
-/// Which values of one graph share memory. Knows the values that were there when it was made; costs
-/// one pass over them.
+/// Which values of one graph share memory. Knows the values that were there when it was made, which
+/// costs one pass over them, and those of nodes that it is told of.
 class Aliasing {
  public:
   explicit Aliasing(const Graph& graph);
@@ -18,11 +18,13 @@ class Aliasing {
   bool is_view(const Value* value) const { return base(value) != value; }
   /// The same number for two values whenever they may share memory.
   uint32_t group(const Value* value) const;
+  /// Takes in the results of a node that was added to the graph since.
+  void add(const Node& node);
   /// Notes that two values may share memory from now on.
   void join(const Value* a, const Value* b);
 
  private:
-  void add_node(const Node& node);
+  void make_room(uint32_t id);
   void add_written(const Node& node);
 
   std::vector<const Value*> base_;  ///< by Value::id()

@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -16,9 +17,15 @@
 namespace ahead::ops {
 namespace {
 
-/// The namespaces of LibTorch's operators and of Ahead's own: their schemas show their effects.
-constexpr std::array libtorch_spaces{"aten",   "prim",       "prims", "quantized", "mkldnn",
-                                     "onednn", "_quantized", "mkl",   "ahead",     "inductor"};
+constexpr std::string_view pytorch_spaces[] = {"aten", "prims", "prim"};
+/// What comes with LibTorch besides, and Ahead's own operators: their schemas show their effects.
+constexpr std::string_view trusted_spaces[] = {"quantized", "_quantized", "mkldnn",  "onednn",
+                                               "mkl",       "ahead",      "inductor"};
+
+bool is_in(const Operator& op, std::span<const std::string_view> spaces) {
+  const std::string_view name = op.name();
+  return std::find(spaces.begin(), spaces.end(), name.substr(0, name.find('.'))) != spaces.end();
+}
 
 using Rows = std::unordered_map<std::string_view, const FactRow*>;
 
@@ -121,18 +128,15 @@ class Deriver {
     for (size_t i = 0; i < arguments.size(); ++i) {
       if (writes(arguments[i])) facts_.writes.push_back(static_cast<uint8_t>(i));
     }
-    facts_.effectful = row_->more.effect || schema_.returns().empty() || is_of_the_user() ||
+    facts_.effectful = row_->more.effect || schema_.returns().empty() || has_unknown_effects() ||
                        !facts_.hidden_writes.empty() || !facts_.writes.empty();
   }
 
-  /// Whether this is a custom operator of which only the schema is known. It may have any effect,
-  /// so it is neither dropped nor merged nor run again. One with a tag for compilers is pure.
-  bool is_of_the_user() const {
-    if (in_table() || has(at::Tag::pt2_compliant_tag) || has(at::Tag::pointwise)) return false;
-    const std::string& name = op_.handle().operator_name().name;
-    const std::string space = name.substr(0, name.find("::"));
-    return std::none_of(libtorch_spaces.begin(), libtorch_spaces.end(),
-                        [&](const char* known) { return space == known; });
+  /// A custom operator of which only the schema is known may have any effect, so it is neither
+  /// dropped nor merged nor run again. One with a tag for compilers is pure.
+  bool has_unknown_effects() const {
+    if (has(at::Tag::pt2_compliant_tag) || has(at::Tag::pointwise)) return false;
+    return is_custom(op_) && !is_in(op_, trusted_spaces);
   }
 
   void derive_view() {
@@ -298,6 +302,19 @@ class Cache {
 };
 
 }  // namespace
+
+bool is_custom(const Operator& op) {
+  return !is_in(op, pytorch_spaces);
+}
+
+std::optional<size_t> written_only_with(const Operator& op, size_t written) {
+  const auto& arguments = op.schema().arguments();
+  if (arguments[written].name() != "grads") return std::nullopt;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].name() == "grad_scale") return i;
+  }
+  return std::nullopt;
+}
 
 const OpFacts& facts(const Operator& op) {
   static Cache* cache = new Cache;

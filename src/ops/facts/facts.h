@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "ahead/graph.h"
 
@@ -91,6 +92,14 @@ struct OpFacts {
   /// May be run twice, dropped when unused, and merged with an equal call.
   bool pure() const { return !random && !effectful; }
 };
+
+/// Whether the operator is none of PyTorch's own (`aten`, `prims`, `prim`, as upstream has it): no
+/// rule or kernel of a trace need know it, and what is said of it, its author says.
+bool is_custom(const Operator& op);
+
+/// The argument without which the operator leaves another one alone that its schema says it writes:
+/// optimizers write to gradients only to divide them by a scale. Nothing: it is written always.
+std::optional<size_t> written_only_with(const Operator& op, size_t written);
 
 /// The facts about an operator; computed once and kept. Safe to call from any thread, without
 /// locks.

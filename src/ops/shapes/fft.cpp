@@ -57,10 +57,14 @@ Layouts r2c_layout(const LayoutCall& call) {
   return {in_order(call, call.flag(3) ? one_sided_sizes(sizes, call.numbers(1).back()) : sizes)};
 }
 
+/// The last dimension of a transform to real numbers has the length that is asked for.
+Dims real_sizes(Dims sizes, int64_t dim, Dim length) {
+  sizes[from_front(dim, sizes.size())] = length;
+  return sizes;
+}
+
 Layouts c2r_layout(const LayoutCall& call) {
-  Dims sizes = call.sizes(0);
-  sizes[from_front(call.numbers(1).back(), sizes.size())] = call.integer(3);
-  return {in_order(call, std::move(sizes))};
+  return {in_order(call, real_sizes(call.sizes(0), call.numbers(1).back(), call.integer(3)))};
 }
 
 Tensor c2c(const Tensor& self, IntArrayRef dims, int64_t, bool) {
@@ -84,10 +88,8 @@ Tensor c2r(const Tensor& self, IntArrayRef dims, int64_t normalization, int64_t 
   TORCH_CHECK(at::isComplexType(self.scalar_type()), "_fft_c2r expects a complex tensor");
   Tensor input =
       dims.size() > 1 ? c2c(self, dims.slice(0, dims.size() - 1), normalization, false) : self;
-  Sizes sizes(self.sizes());
-  sizes[dims.back()] = last_size;
-  return transform(input, sizes, dims.slice(dims.size() - 1),
-                   c10::toRealValueType(self.scalar_type()));
+  return transform(input, real_sizes(self.sizes(), dims.back(), last_size),
+                   dims.slice(dims.size() - 1), c10::toRealValueType(self.scalar_type()));
 }
 
 }  // namespace

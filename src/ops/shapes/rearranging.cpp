@@ -11,7 +11,6 @@ namespace {
 
 using at::IntArrayRef;
 using at::Tensor;
-using Sizes = at::DimVector;
 
 Tensor flip(const Tensor& self, IntArrayRef dims) {
   at::dim_list_to_bitset(dims, self.dim());
@@ -38,20 +37,23 @@ Tensor roll(const Tensor& self, IntArrayRef shifts, IntArrayRef dims) {
   return rolled;
 }
 
+/// What rotating by an odd number of quarters does to sizes or strides.
+Dims rotated(Dims along, int64_t k, IntArrayRef dims) {
+  if (k % 2 != 0)
+    std::swap(along[from_front(dims[0], along.size())], along[from_front(dims[1], along.size())]);
+  return along;
+}
+
 Tensor rot90(const Tensor& self, int64_t k, IntArrayRef dims) {
   TORCH_CHECK(dims.size() == 2, "expected total rotation dims == 2, but got dims = ", dims.size());
   const int64_t first = at::maybe_wrap_dim(dims[0], self.dim());
   const int64_t second = at::maybe_wrap_dim(dims[1], self.dim());
   TORCH_CHECK(first != second, "expected rotation dims to be different, but got dim0 = ", dims[0],
               " and dim1 = ", dims[1]);
-  const int64_t quarters = ((k % 4) + 4) % 4;
-  if (quarters == 0) return make(self.sizes(), self.scalar_type());
-  Tensor flipped = make_like(self);
-  if (quarters == 2) return flipped;
-  Sizes sizes(flipped.sizes()), strides(flipped.strides());
-  std::swap(sizes[first], sizes[second]);
-  std::swap(strides[first], strides[second]);
-  return make_strided(sizes, strides, self.scalar_type());
+  if (k % 4 == 0) return make(self.sizes(), self.scalar_type());
+  const Tensor flipped = make_like(self);
+  return make_strided(rotated(flipped.sizes(), k, dims), rotated(flipped.strides(), k, dims),
+                      self.scalar_type());
 }
 
 enum class Shuffle : uint8_t { ChannelsToPlaces, PlacesToChannels };
@@ -72,11 +74,7 @@ Layouts shuffled_layout(const LayoutCall& call) {
 }
 
 Layouts rot90_layout(const LayoutCall& call) {
-  Dims sizes = call.sizes(0);
-  const std::vector<int64_t> dims = call.numbers(2);
-  if (call.number(1) % 2 != 0)
-    std::swap(sizes[from_front(dims[0], sizes.size())], sizes[from_front(dims[1], sizes.size())]);
-  return {in_order(call, std::move(sizes))};
+  return {in_order(call, rotated(call.sizes(0), call.number(1), call.numbers(2)))};
 }
 
 Layouts copy_layout(const LayoutCall& call) {

@@ -164,8 +164,7 @@ void WritingCall::check_not_written(const at::Tensor& read) const {
   const bool is_written =
       read.defined() && std::any_of(written_.begin(), written_.end(),
                                     [&](const Written& to) { return to.tensor.is_same(read); });
-  const bool is_custom = op_.op->name().rfind("aten.", 0) != 0;
-  if (!is_written || is_custom || is_elementwise()) return;
+  if (!is_written || ops::is_custom(*op_.op) || is_elementwise()) return;
   throw Unsupported("trace", op_.op->name() +
                                  ": it writes its result to a tensor that it reads as an "
                                  "operand. Clone the operand.");

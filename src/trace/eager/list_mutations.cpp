@@ -39,21 +39,11 @@ class ListMutationHandler {
 
  private:
   void find_written() {
-    const bool keeps_gradients = is_unscaled();
     for (size_t index : written_arguments(*op_.op)) {
-      const bool is_kept = keeps_gradients && argument(index).name() == "grads";
+      const std::optional<size_t> condition = ops::written_only_with(*op_.op, index);
+      const bool is_kept = condition && stack_[first_ + *condition].isNone();
       written_.push_back(is_kept ? Tensors() : tensors_in(stack_[first_ + index]));
     }
-  }
-
-  const c10::Argument& argument(size_t index) const { return op_.op->schema().arguments()[index]; }
-
-  /// Optimizers write to gradients only to divide them by a scale.
-  bool is_unscaled() const {
-    for (size_t i = 0; i < static_cast<size_t>(op_.num_args); ++i) {
-      if (argument(i).name() == "grad_scale") return stack_[first_ + i].isNone();
-    }
-    return false;
   }
 
   void unwrap_arguments() {

@@ -1,4 +1,4 @@
-#include "partition/budget.h"
+#include "partition/budget_ladder.h"
 
 #include <algorithm>
 

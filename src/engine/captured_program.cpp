@@ -1,4 +1,4 @@
-#include "engine/program.h"
+#include "engine/captured_program.h"
 
 #include <ATen/ops/tensor.h>
 #include <c10/util/ScopeExit.h>
