@@ -65,7 +65,6 @@ void tell(const Settings& settings, const std::string& reason) {
 
 /// Why a backward in these surroundings cannot be captured; empty: it can.
 std::string refusal_here() {
-  if (at::GradMode::is_enabled()) return "it is run with create_graph";
   if (torch::autograd::AnomalyMode::is_enabled()) return "anomaly mode is on";
   if (c10::InferenceMode::is_enabled()) return "inference mode is on";
   if (c10::impl::dispatch_mode_enabled()) return "a dispatch mode is active";

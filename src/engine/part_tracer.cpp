@@ -1,5 +1,6 @@
 #include "engine/part_tracer.h"
 
+#include <ATen/SequenceNumber.h>
 #include <ATen/ops/add.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
@@ -10,13 +11,17 @@
 #include <unordered_set>
 
 #include "ahead/errors.h"
+#include "ahead/passes.h"
 #include "ahead/trace.h"
+#include "engine/false_history.h"
 #include "engine/node_calls.h"
 #include "engine/operators.h"
 #include "ir/sizes/expression_node.h"
 #include "ir/sizes/layout.h"
 #include "ops/facts/node_facts.h"
 #include "passes/stages.h"
+#include "runtime/node/compiled_node.h"
+#include "tensors/autograd_graph.h"
 #include "trace/joint_trace.h"
 #include "trace/tracer.h"
 
@@ -46,11 +51,13 @@ class PartTracer {
         gradients_(gradients),
         pattern_(sizes == nullptr ? nullptr : &sizes->pattern),
         guards_(sizes == nullptr ? nullptr : std::make_shared<SizeGuards>(sizes->values)),
+        with_history_(at::GradMode::is_enabled()),
         places_(backward.num_places()),
         results_(backward.task().captured_vars_.size()),
         state_(std::vector<std::optional<c10::SymInt>>(backward.call().all_size_inputs.size()), 0) {
     part_.begin = begin;
     part_.end = end;
+    part_.with_history = with_history_;
   }
 
   Part run() {
@@ -58,8 +65,7 @@ class PartTracer {
     if (is_lifted()) lift_sizes();
     Graph graph = trace();
     check_functional(graph);
-    using passes::Stages;
-    Stages({}, Stages::Keep::Nothing).optimise(graph, "");
+    optimise(graph);
     drop_unused_inputs(graph);
     note_offsets(graph);
     if (is_lifted()) add_sizes(graph);
@@ -79,6 +85,16 @@ class PartTracer {
           layouts_, guards_);
     } catch (const ahead::Error& error) {
       throw NotTraceable(part_.end, error.msg());
+    }
+  }
+
+  /// Where the results get a history, equal calls stay two: gradients would be added up elsewhere.
+  void optimise(Graph& graph) const {
+    using passes::Stages;
+    if (with_history_) {
+      passes::eliminate_dead_code(graph);
+    } else {
+      Stages({}, Stages::Keep::Nothing).optimise(graph, "");
     }
   }
 
@@ -183,8 +199,9 @@ class PartTracer {
     }
   }
 
-  /// Tensors without history: that of what nodes hold does not matter for first derivatives. But a
-  /// few formulas ask whether a tensor requires grad.
+  /// Leaves that require grad where what they stand for does: what history that has does not matter
+  /// to formulas, but a few ask whether there is one, and the operators that are recorded differ in
+  /// grad mode.
   std::vector<at::Tensor> gather_inputs() {
     std::vector<at::Tensor> inputs;
     for (size_t i = 0; i < backward_.inputs().size(); ++i) {
@@ -195,14 +212,15 @@ class PartTracer {
     }
     for (const Part::Expected& expected : part_.expected) {
       if (!expected.gradient) continue;
-      inputs.push_back(gradients_.at(expected.place).variable_data());
+      const at::Tensor& gradient = gradients_.at(expected.place);
+      inputs.push_back(gradient.variable_data().set_requires_grad(gradient.requires_grad()));
       part_.arguments.push_back({ArgumentKind::Gradient, expected.place});
     }
     return inputs;
   }
 
   std::vector<at::Tensor> follow(const std::vector<at::Tensor>& traced) {
-    at::NoGradGuard no_grad;
+    const at::AutoGradMode mode(with_history_);
     tracing::Tracer& tracer = *tracing::Tracer::current();
     tracer.writer().set_phase(Phase::Backward);
     for (size_t i = 0; i < traced.size(); ++i) {
@@ -217,12 +235,17 @@ class PartTracer {
     lift_numbers();
     const std::vector<at::Tensor> before = places_;
     for (current_ = part_.begin; current_ < part_.end; ++current_) follow_step(tracer);
-    return take_outputs(before);
+    std::vector<at::Tensor> outputs = take_outputs(before);
+    if (with_history_) check_history(tracer);
+    return outputs;
   }
 
   void follow_step(tracing::Tracer& tracer) {
     const Step& s = step(current_);
-    const size_t num_inputs = tracer.writer().graph().inputs().size();
+    const Graph& graph = tracer.writer().graph();
+    const size_t num_inputs = graph.inputs().size();
+    const ahead::Node* const before = graph.last();
+    first_sequences_.push_back(at::sequence_number::peek());
     tracer.writer().set_issuer(s.node->getptr());
     note_results(s);
     if (kinds_[current_] == Step::Kind::Accumulate) {
@@ -231,9 +254,16 @@ class PartTracer {
     } else if (kinds_[current_] == Step::Kind::Traced) {
       call(s);
     }
-    if (tracer.writer().graph().inputs().size() != num_inputs) {
+    if (graph.inputs().size() != num_inputs) {
       throw NotTraceable(current_, "it uses a tensor that it does not tell of");
     }
+    number_nodes(before == nullptr ? graph.first() : before->next());
+  }
+
+  /// A graph's nodes have the number of their step.
+  void number_nodes(ahead::Node* first) const {
+    for (ahead::Node* node = first; node != nullptr; node = node->next())
+      node->sequence = static_cast<int64_t>(current_);
   }
 
   void note_results(const Step& s) {
@@ -260,6 +290,9 @@ class PartTracer {
     if (has_formula_of_its_own(*s.node)) {
       throw NotTraceable(current_, "LibTorch's formula reads values");
     }
+    if (with_history_ && typeid(*s.node) == typeid(runtime::CompiledNode)) {
+      throw NotTraceable(current_, "it finds second derivatives by itself");
+    }
     if (dynamic_cast<torch::autograd::AccumulateGrad*>(s.node) != nullptr) {
       throw NotTraceable(current_, "it accumulates gradients in its own way");
     }
@@ -267,6 +300,7 @@ class PartTracer {
     try {
       outputs = apply(s);
       validate(s, outputs);
+      if (with_history_) note_history(outputs);
     } catch (const NotTraceable&) {
       throw;
     } catch (const std::exception& error) {
@@ -278,6 +312,35 @@ class PartTracer {
       at::Tensor& waiting = places_[static_cast<size_t>(target)];
       waiting = waiting.defined() ? at::add(waiting, outputs[i]) : std::move(outputs[i]);
     }
+  }
+
+  void note_history(const variable_list& outputs) {
+    for (const at::Tensor& output : outputs) {
+      if (output.defined() && output.grad_fn()) histories_.emplace_back(output.grad_fn(), 0);
+    }
+  }
+
+  /// The operators of the graph make the history once more. Where a custom function, a hook or a
+  /// write that autograd does not see had a part in it, theirs would not be the same.
+  void check_history(tracing::Tracer& tracer) {
+    // Nothing of the trace may outlive it.
+    const torch::autograd::edge_list histories = std::exchange(histories_, {});
+    tracing::for_each_node(histories, [&](Node& node) {
+      if (tracing::is_opaque(node))
+        throw NotTraceable(maker_of(node), node.name() + " inside it has a gradient of its own");
+    });
+    if (const ahead::Node* node = find_false_history(tracer.writer().graph()))
+      throw NotTraceable(static_cast<size_t>(node->sequence),
+                         node->op().name() + " has another derivative than what it stands for");
+    if (const Operator* op = tracer.hidden_writes().found())
+      throw NotTraceable(part_.end, op->name() + ": it hides from autograd what it does");
+  }
+
+  /// The step that made a node of the history.
+  size_t maker_of(const Node& node) const {
+    const auto later =
+        std::upper_bound(first_sequences_.begin(), first_sequences_.end(), node.sequence_nr());
+    return part_.begin + static_cast<size_t>(later - first_sequences_.begin()) - 1;
   }
 
   void validate(const Step& s, variable_list& outputs) const {
@@ -370,6 +433,9 @@ class PartTracer {
   const Gradients& gradients_;
   const SizePattern* const pattern_;
   const std::shared_ptr<SizeGuards> guards_;
+  const bool with_history_;                ///< the backward is run with create_graph
+  torch::autograd::edge_list histories_;   ///< of what the steps returned
+  std::vector<uint64_t> first_sequences_;  ///< for each step, of the history that it makes
   /// Of what is traced, in order; empty: none changes.
   std::vector<std::optional<Layout>> layouts_;
   std::vector<at::Tensor> places_;

@@ -8,6 +8,7 @@
 #include <chrono>
 
 #include "engine/part_tracer.h"
+#include "interpreter/plan.h"
 #include "runtime/compile_request.h"
 
 namespace ahead::engine {
@@ -18,14 +19,20 @@ constexpr int64_t most_variants = 8;
 
 bool is_plain(const at::Tensor& gradient) {
   return gradient.layout() == at::kStrided && !gradient.is_conj() && !gradient.is_neg() &&
-         !gradient._is_zerotensor() && !gradient.is_nested() && !gradient.requires_grad() &&
+         !gradient._is_zerotensor() && !gradient.is_nested() &&
+         (!gradient.requires_grad() || at::GradMode::is_enabled()) &&
          !gradient.key_set().has(c10::DispatchKey::Python);
+}
+
+/// The same in all but its layout.
+bool is_like(const at::Tensor& tensor, const TensorMeta& expected) {
+  return is_plain(tensor) && tensor.scalar_type() == expected.dtype &&
+         tensor.device() == expected.device && tensor.requires_grad() == expected.requires_grad;
 }
 
 bool fits(const at::Tensor& tensor, const std::optional<TensorMeta>& expected) {
   if (!tensor.defined() || !expected) return tensor.defined() == expected.has_value();
-  return is_plain(tensor) && tensor.scalar_type() == expected->dtype &&
-         tensor.device() == expected->device && tensor.sizes() == expected->sizes &&
+  return is_like(tensor, *expected) && tensor.sizes() == expected->sizes &&
          tensor.strides() == expected->strides;
 }
 
@@ -34,10 +41,8 @@ bool fits(const at::Tensor& tensor, const Part::Expected& expected, const Backwa
   if (!tensor.defined() || !expected.gradient)
     return tensor.defined() == expected.gradient.has_value();
   const TensorMeta& meta = *expected.gradient;
-  const bool is_like = is_plain(tensor) && tensor.scalar_type() == meta.dtype &&
-                       tensor.device() == meta.device &&
-                       tensor.dim() == static_cast<int64_t>(meta.sizes.size());
-  if (!is_like) return false;
+  if (!is_like(tensor, meta) || tensor.dim() != static_cast<int64_t>(meta.sizes.size()))
+    return false;
   const int64_t* sizes = backward.sizes().data() + backward.sizes_of_place(expected.place);
   int64_t stride = 1;
   for (size_t i = meta.sizes.size(); i-- > 0;) {
@@ -156,6 +161,16 @@ std::vector<at::Tensor> take_arguments(const Part& part, Gradients& gradients, B
 size_t end_of_part(const std::vector<Step::Kind>& kinds, size_t begin) {
   const auto first = kinds.begin() + static_cast<std::ptrdiff_t>(begin);
   return static_cast<size_t>(std::find(first, kinds.end(), Step::Kind::Eager) - kinds.begin());
+}
+
+/// Calls the graph's operators one by one above autograd, as eager does under create_graph: no
+/// backend but the interpreter leaves a history behind.
+aot::Executable differentiable(const Graph& graph) {
+  using Plan = Interpreter::Plan;
+  auto plan = std::make_shared<const Plan>(graph, Plan::Views::OneByOne);
+  return [plan = std::move(plan)](std::vector<at::Tensor>&& arguments) {
+    return plan->replay(std::move(arguments));
+  };
 }
 
 std::string describe(const Backward& backward, size_t step, const NotTraceable& problem) {
@@ -322,7 +337,8 @@ void Program::compile(Part& part, const std::vector<Step::Kind>& kinds) const {
   for (size_t i = part.begin; i < part.end; ++i) {
     if (kinds[i] == Step::Kind::Accumulate) part.accumulations.push_back(i);
   }
-  part.run = compiler_(runtime::request_for(*part.graph, "CompiledAutograd"));
+  part.run = part.with_history ? differentiable(*part.graph)
+                               : compiler_(runtime::request_for(*part.graph, "CompiledAutograd"));
 }
 
 void Program::run_part(const Part& part, const Run& run) {

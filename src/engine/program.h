@@ -40,6 +40,8 @@ struct Part {
     size_t index;
   };
 
+  /// Made for a backward with create_graph: run so that what it returns has a history.
+  bool with_history = false;
   size_t begin = 0;  ///< the first step
   size_t end = 0;    ///< one after the last
   /// All places that the steps read or add to.

@@ -385,27 +385,5 @@ TEST(EngineCustomFunctions, ListsAndOptionalArguments) {
   });
 }
 
-struct Doubled : Function<Doubled> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
-    context->save_for_backward({x});
-    return x * x;
-  }
-  static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    return {grads[0] * 2 * context->get_saved_variables()[0]};
-  }
-};
-
-TEST(EngineCustomFunctions, SecondOrderOfAFunction) {
-  const auto stats = expect_as_eager([] {
-    const at::Tensor x = leaf({4});
-    const at::Tensor y = Doubled::apply(x.exp()).sin().sum();
-    const at::Tensor first = torch::autograd::grad({y}, {x}, {}, true, /*create_graph=*/true)[0];
-    first.pow(2).sum().backward();
-    return Tensors{first.detach(), x.grad()};
-  });
-  EXPECT_EQ(stats.eager_fallbacks, 3u);
-  EXPECT_EQ(stats.captures, 1u);
-}
-
 }  // namespace
 }  // namespace ahead
