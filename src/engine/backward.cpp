@@ -11,7 +11,7 @@
 
 #include "base/ambient.h"
 #include "base/thread_object.h"
-#include "engine/node_calls.h"
+#include "engine/private_members.h"
 
 namespace ahead::engine {
 namespace {

@@ -7,6 +7,7 @@
 #include "engine/cache.h"
 #include "engine/driver.h"
 #include "engine/gate.h"
+#include "engine/private_members.h"
 #include "runtime/backends.h"
 
 namespace ahead {
@@ -73,6 +74,7 @@ std::shared_ptr<const Settings> current_settings() {
 namespace compiled_autograd {
 
 Enable::Enable(Options options) {
+  engine::check_private_members();
   runtime::find_backend(options.backend);
   // Backwards for fixed sizes only are not those for changing ones.
   const std::string* backend =

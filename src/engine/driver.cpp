@@ -42,12 +42,7 @@ GraphTask& own(const GraphTask& task) {
 
 /// Warnings wait for the end of a backward, and are then given by the thread that started it.
 void replay_warnings(GraphTask& task) {
-  std::vector<c10::Warning> warnings;
-  {
-    std::lock_guard<std::mutex> lock(task.warning_handler_.*member_of(WarningsLockOf()));
-    warnings.swap(task.warning_handler_.*member_of(WarningsOf()));
-  }
-  for (const c10::Warning& warning : warnings) c10::warn(warning);
+  for (const c10::Warning& warning : take_warnings(task.warning_handler_)) c10::warn(warning);
 }
 
 variable_list run_in_eager_engine(const NodePtr& root, const GraphTask& task) {

@@ -1,12 +1,17 @@
 #include "engine/private_members.h"
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/functions/basic_ops.h>
+
+#include "ahead/errors.h"
+#include "base/libtorch.h"
+
 namespace ahead::engine {
 namespace {
 
 using torch::autograd::utils::DelayWarningHandler;
 using torch::dynamo::autograd::TensorArgs;
-
-}  // namespace
 
 /// That a template is instantiated with a member is no use of its name, so the compiler lets it
 /// pass.
@@ -15,9 +20,87 @@ struct PrivateMember {
   friend typename Tag::Type member_of(Tag) { return member; }
 };
 
-template struct PrivateMember<ArgumentsOf, &TensorArgs::_args>;
-template struct PrivateMember<SavedOf, &TensorArgs::_saved_variables>;
-template struct PrivateMember<WarningsOf, &DelayWarningHandler::warnings_>;
-template struct PrivateMember<WarningsLockOf, &DelayWarningHandler::mutex_>;
+struct ByTensor {
+  using Type = TensorArgsByTensor TensorArgs::*;
+  friend Type member_of(ByTensor);
+};
+struct BySaved {
+  using Type = TensorArgsBySaved TensorArgs::*;
+  friend Type member_of(BySaved);
+};
+struct Warnings {
+  using Type = std::vector<c10::Warning> DelayWarningHandler::*;
+  friend Type member_of(Warnings);
+};
+struct WarningsLock {
+  using Type = std::mutex DelayWarningHandler::*;
+  friend Type member_of(WarningsLock);
+};
+
+template struct PrivateMember<ByTensor, &TensorArgs::_args>;
+template struct PrivateMember<BySaved, &TensorArgs::_saved_variables>;
+template struct PrivateMember<Warnings, &DelayWarningHandler::warnings_>;
+template struct PrivateMember<WarningsLock, &DelayWarningHandler::mutex_>;
+
+/// The lock is for nodes only; a type derived from theirs may name it.
+struct AnyNode : torch::autograd::Node {
+  static constexpr std::mutex torch::autograd::Node::*lock = &AnyNode::mutex_;
+};
+
+void expect(bool is_so, const char* what) {
+  if (is_so) return;
+  throw InternalError("compiled autograd",
+                      std::string(what) + " is not what it is in the LibTorch that this is for.");
+}
+
+void check_tensor_args() {
+  torch::dynamo::autograd::AutogradCompilerCall call(torch::dynamo::autograd::SizeInput::STATIC);
+  const at::Tensor tensor = at::empty({0});
+  const torch::autograd::SavedVariable saved;  // an empty one: others would call hooks
+  call.tensor_args.add(tensor);
+  call.tensor_args.add(saved, nullptr);
+  expect(args_by_tensor(call.tensor_args).count(tensor.unsafeGetTensorImpl()) == 1,
+         "TensorArgs::_args");
+  expect(args_by_saved_variable(call.tensor_args).count(&saved) == 1,
+         "TensorArgs::_saved_variables");
+}
+
+/// None can be made here, since its methods are not exported; it holds these two and nothing else.
+static_assert(sizeof(DelayWarningHandler) ==
+              sizeof(c10::WarningHandler) + sizeof(std::vector<c10::Warning>) + sizeof(std::mutex));
+
+void check_node_lock() {
+  const NodePtr node = make_autograd_node<torch::autograd::Error>("");
+  const auto lock = lock_node(*node);
+  const std::unique_lock<std::mutex> again(node.get()->*AnyNode::lock, std::try_to_lock);
+  expect(lock.owns_lock() && !again.owns_lock(), "Node::mutex_");
+}
+
+}  // namespace
+
+TensorArgsByTensor& args_by_tensor(TensorArgs& all) {
+  return all.*member_of(ByTensor());
+}
+
+TensorArgsBySaved& args_by_saved_variable(TensorArgs& all) {
+  return all.*member_of(BySaved());
+}
+
+std::vector<c10::Warning> take_warnings(DelayWarningHandler& handler) {
+  const std::lock_guard<std::mutex> lock(handler.*member_of(WarningsLock()));
+  return std::exchange(handler.*member_of(Warnings()), {});
+}
+
+std::unique_lock<std::mutex> lock_node(torch::autograd::Node& node) {
+  return std::unique_lock<std::mutex>(node.*AnyNode::lock);
+}
+
+void check_private_members() {
+  [[maybe_unused]] static const bool are_checked = [] {
+    check_tensor_args();
+    check_node_lock();
+    return true;
+  }();
+}
 
 }  // namespace ahead::engine

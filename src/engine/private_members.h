@@ -1,5 +1,6 @@
 #pragma once
 
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/utils/warnings.h>
 #include <torch/csrc/dynamo/compiled_autograd.h>
 
@@ -7,33 +8,29 @@
 #include <unordered_map>
 #include <vector>
 
-/// Private members of LibTorch's classes for which there is no other way:
-/// `(args.*member_of(ArgumentsOf())).swap(mine)`.
+/// Private members of LibTorch's classes for which there is no other way. This is the only place
+/// that knows them.
 namespace ahead::engine {
 
-/// TensorArgs: what is known of each tensor.
-struct ArgumentsOf {
-  using Map = std::unordered_map<const c10::TensorImpl*, torch::dynamo::autograd::TensorArg>;
-  using Type = Map torch::dynamo::autograd::TensorArgs::*;
-  friend Type member_of(ArgumentsOf);
-};
+/// What LibTorch collected of each tensor.
+using TensorArgsByTensor =
+    std::unordered_map<const c10::TensorImpl*, torch::dynamo::autograd::TensorArg>;
+TensorArgsByTensor& args_by_tensor(torch::dynamo::autograd::TensorArgs& all);
 
-/// TensorArgs: and of each saved variable.
-struct SavedOf {
-  using Map = std::unordered_map<const torch::autograd::SavedVariable*,
-                                 torch::dynamo::autograd::TensorArg*>;
-  using Type = Map torch::dynamo::autograd::TensorArgs::*;
-  friend Type member_of(SavedOf);
-};
+/// And of each saved variable.
+using TensorArgsBySaved =
+    std::unordered_map<const torch::autograd::SavedVariable*, torch::dynamo::autograd::TensorArg*>;
+TensorArgsBySaved& args_by_saved_variable(torch::dynamo::autograd::TensorArgs& all);
 
-/// DelayWarningHandler: what was collected, and its lock. Its replay_warnings() is not exported.
-struct WarningsOf {
-  using Type = std::vector<c10::Warning> torch::autograd::utils::DelayWarningHandler::*;
-  friend Type member_of(WarningsOf);
-};
-struct WarningsLockOf {
-  using Type = std::mutex torch::autograd::utils::DelayWarningHandler::*;
-  friend Type member_of(WarningsLockOf);
-};
+/// The warnings that were held back; LibTorch's own replay_warnings() is not exported.
+std::vector<c10::Warning> take_warnings(torch::autograd::utils::DelayWarningHandler& handler);
+
+/// Keeps other threads from reading or releasing what the node holds: takes the lock that nodes
+/// themselves take for that.
+std::unique_lock<std::mutex> lock_node(torch::autograd::Node& node);
+
+/// Throws InternalError, with what is wrong, unless the members are what they are taken for in this
+/// LibTorch. Looks once in a process.
+void check_private_members();
 
 }  // namespace ahead::engine

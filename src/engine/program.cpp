@@ -2,11 +2,11 @@
 
 #include <ATen/ops/tensor.h>
 #include <c10/util/ScopeExit.h>
-#include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <algorithm>
 #include <chrono>
 
+#include "engine/leaf.h"
 #include "engine/part_tracer.h"
 #include "interpreter/plan.h"
 #include "runtime/compile_request.h"
@@ -17,16 +17,9 @@ namespace {
 /// Variants of one part beyond which its steps run as in eager.
 constexpr int64_t most_variants = 8;
 
-bool is_plain(const at::Tensor& gradient) {
-  return gradient.layout() == at::kStrided && !gradient.is_conj() && !gradient.is_neg() &&
-         !gradient._is_zerotensor() && !gradient.is_nested() &&
-         (!gradient.requires_grad() || at::GradMode::is_enabled()) &&
-         !gradient.key_set().has(c10::DispatchKey::Python);
-}
-
 /// The same in all but its layout.
 bool is_like(const at::Tensor& tensor, const TensorMeta& expected) {
-  return is_plain(tensor) && tensor.scalar_type() == expected.dtype &&
+  return is_plain_gradient(tensor) && tensor.scalar_type() == expected.dtype &&
          tensor.device() == expected.device && tensor.requires_grad() == expected.requires_grad;
 }
 
@@ -54,7 +47,7 @@ bool fits(const at::Tensor& tensor, const Part::Expected& expected, const Backwa
   return true;
 }
 
-/// Undefined for the sizes.
+/// Undefined for what is not read: leaves and what is added to, and for the sizes.
 const at::Tensor& argument(const Part::Argument& which, const Gradients& gradients,
                            const Backward& backward) {
   static const at::Tensor none;
@@ -68,6 +61,20 @@ const at::Tensor& argument(const Part::Argument& which, const Gradients& gradien
   }
 }
 
+/// Whether the part was made for a leaf like this, with such a `.grad`.
+bool is_for(const Part& part, const Part::Accumulation& accumulation, const Backward& backward) {
+  const Step& step = backward.steps()[accumulation.step];
+  const at::Tensor& leaf = leaf_of(step);
+  const int64_t* sizes = backward.sizes().data() + backward.sizes_of_place(step.first_place);
+  const at::IntArrayRef expected(sizes, static_cast<size_t>(leaf.dim()));
+  const bool is_same_leaf = takes_gradient(leaf) && leaf.scalar_type() == accumulation.dtype &&
+                            leaf.device() == accumulation.device &&
+                            leaf.dim() == accumulation.dim && leaf.sizes() == expected;
+  if (!is_same_leaf) return false;
+  return part.guards == nullptr ? fits(grad_of(step), accumulation.grad.gradient)
+                                : fits(grad_of(step), accumulation.grad, backward);
+}
+
 /// Whether the part was made for gradients like those that wait, and for such sizes.
 bool is_for(const Part& part, const Gradients& gradients, const Backward& backward,
             const std::vector<int64_t>& sizes) {
@@ -78,6 +85,9 @@ bool is_for(const Part& part, const Gradients& gradients, const Backward& backwa
     if (part.guards == nullptr ? !fits(gradient, expected.gradient)
                                : !fits(gradient, expected, backward))
       return false;
+  }
+  for (const Part::Accumulation& accumulation : part.accumulations) {
+    if (!accumulation.is_deferred() && !is_for(part, accumulation, backward)) return false;
   }
   for (size_t i = 0; i < part.offsets.size(); ++i) {
     const at::Tensor& tensor = argument(part.arguments[i], gradients, backward);
@@ -90,13 +100,13 @@ bool are_traceable(const Backward& backward, size_t begin, size_t end, const Gra
   for (size_t i = begin; i < end; ++i) {
     const Step& step = backward.steps()[i];
     for (size_t place = step.first_place; place < step.first_place + step.num_places; ++place) {
-      if (gradients.at(place).defined() && !is_plain(gradients.at(place))) return false;
+      if (gradients.at(place).defined() && !is_plain_gradient(gradients.at(place))) return false;
     }
     for (size_t k = step.first_target; k < step.first_target + step.num_targets; ++k) {
       const int32_t target = backward.targets()[k];
       if (target == kNowhere) continue;
       const at::Tensor& waiting = gradients.at(static_cast<size_t>(target));
-      if (waiting.defined() && !is_plain(waiting)) return false;
+      if (waiting.defined() && !is_plain_gradient(waiting)) return false;
     }
   }
   return true;
@@ -131,10 +141,8 @@ bool is_unwritten(const Part& part, const Gradients& gradients, const Backward& 
     const bool is_input = which.kind == Part::Argument::Kind::Input;
     if (is_input && !backward.is_unwritten(which.index)) return false;
   }
-  for (size_t step : part.accumulations) {
-    const auto& node =
-        static_cast<const torch::autograd::AccumulateGrad&>(*backward.steps()[step].node);
-    if (is_read(node.variable.grad(), part, gradients, backward)) return false;
+  for (size_t step : part.adds_to) {
+    if (is_read(grad_of(backward.steps()[step]), part, gradients, backward)) return false;
   }
   return true;
 }
@@ -148,6 +156,10 @@ std::vector<at::Tensor> take_arguments(const Part& part, Gradients& gradients, B
   for (const Part::Argument& argument : part.arguments) {
     if (argument.kind == Kind::Sizes) {
       arguments.push_back(at::tensor(sizes, at::kLong));
+    } else if (argument.kind == Kind::Leaf) {
+      arguments.push_back(leaf_of(backward.steps()[argument.index]));
+    } else if (argument.kind == Kind::Grad) {
+      arguments.push_back(grad_of(backward.steps()[argument.index]));
     } else if (argument.kind == Kind::Gradient) {
       arguments.push_back(std::move(gradients.at(argument.index)));
     } else {
@@ -173,8 +185,7 @@ aot::Executable differentiable(const Graph& graph) {
   };
 }
 
-std::string describe(const Backward& backward, size_t step, const NotTraceable& problem) {
-  const std::string reason = problem.what();
+std::string describe(const Backward& backward, size_t step, const std::string& reason) {
   return backward.steps()[step].node->name() + " (step " + std::to_string(step) +
          ") runs as in eager: " + reason;
 }
@@ -276,7 +287,8 @@ Program::PartPtr Program::make_part(Known& known, size_t begin, const Run& run) 
       return add(known, begin, end, run);
     } catch (const NotTraceable& problem) {
       const bool is_one = problem.step < end;
-      run.report.problems.push_back(describe(run.backward, is_one ? problem.step : begin, problem));
+      run.report.problems.push_back(
+          describe(run.backward, is_one ? problem.step : begin, problem.what()));
       for (size_t i = is_one ? problem.step : begin; i < (is_one ? problem.step + 1 : end); ++i) {
         known.kinds[i] = Step::Kind::Eager;
       }
@@ -295,7 +307,11 @@ Program::PartPtr Program::add(Known& known, size_t begin, size_t end, const Run&
     if (!problem.empty()) give_up_lifting(known, run, problem);
     if (!run.sizes.empty()) part->fixed_sizes = run.backward.sizes();
   }
-  compile(*part, known.kinds);
+  compile(*part);
+  for (const Part::Accumulation& accumulation : part->accumulations) {
+    if (!accumulation.is_deferred()) continue;
+    run.report.problems.push_back(describe(run.backward, accumulation.step, accumulation.reason));
+  }
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   run.report.capture_seconds += taken.count();
   ++run.report.compiles;
@@ -333,10 +349,7 @@ void Program::give_up_lifting(Known& known, const Run& run, const std::string& r
   known.guards.clear();
 }
 
-void Program::compile(Part& part, const std::vector<Step::Kind>& kinds) const {
-  for (size_t i = part.begin; i < part.end; ++i) {
-    if (kinds[i] == Step::Kind::Accumulate) part.accumulations.push_back(i);
-  }
+void Program::compile(Part& part) const {
   part.run = part.with_history ? differentiable(*part.graph)
                                : compiler_(runtime::request_for(*part.graph, "CompiledAutograd"));
 }
@@ -348,13 +361,32 @@ void Program::run_part(const Part& part, const Run& run) {
   }
   std::vector<at::Tensor> arguments = take_arguments(part, run.gradients, backward, run.sizes);
   backward.let_go(part.begin, part.end);
-  const Gradients::Current current(run.gradients);
-  std::vector<at::Tensor> outputs = part.run(std::move(arguments));
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const Part::Destination& destination = part.destinations[i];
-    at::Tensor& place = destination.is_result ? run.gradients.results()[destination.index]
-                                              : run.gradients.at(destination.index);
-    place = std::move(outputs[i]);
+  std::vector<at::Tensor> outputs;
+  {
+    const Gradients::Current current(run.gradients, part.adds_to);
+    outputs = part.run(std::move(arguments));
+  }
+  for (size_t i = 0; i < outputs.size(); ++i)
+    put_away(part.destinations[i], std::move(outputs[i]), run);
+  for (const Part::Accumulation& accumulation : part.accumulations) {
+    if (accumulation.is_deferred()) run.gradients.run_eagerly(backward.steps()[accumulation.step]);
+  }
+}
+
+void Program::put_away(const Part::Destination& destination, at::Tensor output, const Run& run) {
+  switch (destination.kind) {
+    case Part::Destination::Kind::Place:
+      run.gradients.at(destination.index) = std::move(output);
+      return;
+    case Part::Destination::Kind::Result:
+      run.gradients.results()[destination.index] = std::move(output);
+      return;
+    case Part::Destination::Kind::NewGrad:
+      set_grad(run.backward.steps()[destination.index], std::move(output));
+      return;
+    case Part::Destination::Kind::ReplacedGrad:
+      leaf_of(run.backward.steps()[destination.index]).mutable_grad() = std::move(output);
+      return;
   }
 }
 

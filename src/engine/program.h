@@ -27,17 +27,36 @@ struct Part {
     /// strides follow from them row by row, or are those above.
     bool is_contiguous = false;
   };
-  /// A tensor that the graph takes: one that nodes hold, a gradient that waits, or the sizes that
-  /// change.
+  /// A tensor that the graph takes: one that nodes hold, a gradient that waits, a leaf, the `.grad`
+  /// of a leaf, or the sizes that change.
   struct Argument {
-    enum class Kind : uint8_t { Input, Gradient, Sizes };
+    enum class Kind : uint8_t { Input, Gradient, Leaf, Grad, Sizes };
     Kind kind;
-    size_t index;
+    size_t index;  ///< among inputs, places or steps
   };
   /// Where a tensor that the graph returns goes.
   struct Destination {
-    bool is_result;
-    size_t index;
+    enum class Kind : uint8_t {
+      Place,
+      Result,
+      NewGrad,      ///< the `.grad` of a leaf that had none
+      ReplacedGrad  ///< the `.grad` of a leaf, made of the one that it had
+    };
+    Kind kind;
+    size_t index;  ///< among places, results or steps
+  };
+  /// A step that adds to the `.grad` of a leaf.
+  struct Accumulation {
+    size_t step;
+    /// Why the graph does not do it, but the leaf's own node afterwards; empty: the graph does.
+    std::string reason;
+    at::ScalarType dtype;  ///< of the leaf
+    at::Device device;
+    int64_t dim;
+    /// What the `.grad` has to be like, at the place of the leaf's gradient.
+    Expected grad;
+
+    bool is_deferred() const { return !reason.empty(); }
   };
 
   /// Made for a backward with create_graph: run so that what it returns has a history.
@@ -48,8 +67,9 @@ struct Part {
   std::vector<Expected> expected;
   std::vector<Argument> arguments;
   std::vector<Destination> destinations;
-  /// Steps that add to the `.grad` of a leaf.
-  std::vector<size_t> accumulations;
+  std::vector<Accumulation> accumulations;
+  /// The steps of those that the graph does in place, in order.
+  std::vector<size_t> adds_to;
   /// Offsets of the arguments into their storage, if the graph depends on them.
   std::vector<int64_t> offsets;
   /// What the graph depends on, if it is for changing sizes; null: it is for fixed ones.
@@ -127,8 +147,9 @@ class Program {
   static std::optional<Part> lift(Known& known, size_t begin, size_t end, const Run& run,
                                   std::string& problem);
   static void give_up_lifting(Known& known, const Run& run, const std::string& reason);
-  void compile(Part& part, const std::vector<Step::Kind>& kinds) const;
+  void compile(Part& part) const;
   static void run_part(const Part& part, const Run& run);
+  static void put_away(const Part::Destination& destination, at::Tensor output, const Run& run);
 
   const aot::GraphCompiler compiler_;
   std::atomic<std::shared_ptr<const Known>> known_;

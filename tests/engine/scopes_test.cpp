@@ -183,20 +183,5 @@ TEST(EngineScopes, SeveralThreadsAtOnce) {
   EXPECT_EQ(stats().cache_hits + stats().cache_misses, 100u);
 }
 
-TEST(EngineScopes, GraphRunOutsideABackwardSaysSo) {
-  compiled_autograd::reset();
-  {
-    Enable on;
-    gradient();
-  }
-  const Graph graph = *compiled_autograd::graphs().at(0);
-  std::vector<at::Tensor> arguments;
-  for (const Graph::Input& input : graph.inputs()) {
-    arguments.push_back(torch::ones(input.value->meta.sizes));
-  }
-  EXPECT_THROW(interpret(graph, arguments), UserError);
-  EXPECT_EQ(Graph::parse(graph.str()).str(), graph.str());
-}
-
 }  // namespace
 }  // namespace ahead
