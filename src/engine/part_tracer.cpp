@@ -65,7 +65,19 @@ class PartTracer {
     part_.with_history = with_history_;
   }
 
+  /// Whatever fails is a reason to leave a step to itself.
   Part run() {
+    try {
+      return make();
+    } catch (const ahead::Error& error) {
+      throw NotTraceable(part_.end, error.msg());
+    }
+  }
+
+ private:
+  using ArgumentKind = Part::Argument::Kind;
+
+  Part make() {
     find_places();
     find_leaves();
     if (is_lifted()) lift_sizes();
@@ -81,18 +93,11 @@ class PartTracer {
     return std::move(part_);
   }
 
- private:
-  using ArgumentKind = Part::Argument::Kind;
-
   Graph trace() {
-    try {
-      const std::vector<at::Tensor> inputs = gather_inputs();
-      return tracing::trace_symbolic(
-          [this](const std::vector<at::Tensor>& traced) { return follow(traced); }, inputs,
-          layouts_, guards_);
-    } catch (const ahead::Error& error) {
-      throw NotTraceable(part_.end, error.msg());
-    }
+    const std::vector<at::Tensor> inputs = gather_inputs();
+    return tracing::trace_symbolic(
+        [this](const std::vector<at::Tensor>& traced) { return follow(traced); }, inputs, layouts_,
+        guards_);
   }
 
   /// Where the results get a history, equal calls stay two: gradients would be added up elsewhere.
@@ -443,6 +448,8 @@ class PartTracer {
       if (with_history_) note_history(outputs);
     } catch (const NotTraceable&) {
       throw;
+    } catch (const c10::Error& error) {
+      throw NotTraceable(current_, error.msg());
     } catch (const std::exception& error) {
       throw NotTraceable(current_, error.what());
     }

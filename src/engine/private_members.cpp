@@ -11,6 +11,7 @@ namespace ahead::engine {
 namespace {
 
 using torch::autograd::utils::DelayWarningHandler;
+using torch::dynamo::autograd::CompiledNodeArgs;
 using torch::dynamo::autograd::TensorArgs;
 
 /// That a template is instantiated with a member is no use of its name, so the compiler lets it
@@ -28,6 +29,14 @@ struct BySaved {
   using Type = TensorArgsBySaved TensorArgs::*;
   friend Type member_of(BySaved);
 };
+struct Constants {
+  using Type = uint8_t* CompiledNodeArgs::*;
+  friend Type member_of(Constants);
+};
+struct ConstantsSize {
+  using Type = size_t CompiledNodeArgs::*;
+  friend Type member_of(ConstantsSize);
+};
 struct Warnings {
   using Type = std::vector<c10::Warning> DelayWarningHandler::*;
   friend Type member_of(Warnings);
@@ -39,6 +48,8 @@ struct WarningsLock {
 
 template struct PrivateMember<ByTensor, &TensorArgs::_args>;
 template struct PrivateMember<BySaved, &TensorArgs::_saved_variables>;
+template struct PrivateMember<Constants, &CompiledNodeArgs::_specialization_key>;
+template struct PrivateMember<ConstantsSize, &CompiledNodeArgs::_specialization_key_size>;
 template struct PrivateMember<Warnings, &DelayWarningHandler::warnings_>;
 template struct PrivateMember<WarningsLock, &DelayWarningHandler::mutex_>;
 
@@ -65,6 +76,17 @@ void check_tensor_args() {
          "TensorArgs::_saved_variables");
 }
 
+void check_constants() {
+  torch::dynamo::autograd::AutogradCompilerCall call(torch::dynamo::autograd::SizeInput::STATIC);
+  torch::dynamo::autograd::NodeCall node(0, make_autograd_node<torch::autograd::Error>(""));
+  CompiledNodeArgs args(call, node);
+  const uint32_t constant = 12345;
+  args.collect(constant);
+  const c10::ArrayRef<uint8_t> told = constants_of(args);
+  expect(told.data() == args.key().key && told.size() == args.key().key_size,
+         "CompiledNodeArgs::_specialization_key");
+}
+
 /// None can be made here, since its methods are not exported; it holds these two and nothing else.
 static_assert(sizeof(DelayWarningHandler) ==
               sizeof(c10::WarningHandler) + sizeof(std::vector<c10::Warning>) + sizeof(std::mutex));
@@ -86,6 +108,10 @@ TensorArgsBySaved& args_by_saved_variable(TensorArgs& all) {
   return all.*member_of(BySaved());
 }
 
+c10::ArrayRef<uint8_t> constants_of(const CompiledNodeArgs& args) {
+  return {args.*member_of(Constants()), args.*member_of(ConstantsSize())};
+}
+
 std::vector<c10::Warning> take_warnings(DelayWarningHandler& handler) {
   const std::lock_guard<std::mutex> lock(handler.*member_of(WarningsLock()));
   return std::exchange(handler.*member_of(Warnings()), {});
@@ -98,6 +124,7 @@ std::unique_lock<std::mutex> lock_node(torch::autograd::Node& node) {
 void check_private_members() {
   [[maybe_unused]] static const bool are_checked = [] {
     check_tensor_args();
+    check_constants();
     check_node_lock();
     return true;
   }();

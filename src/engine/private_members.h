@@ -22,6 +22,9 @@ using TensorArgsBySaved =
     std::unordered_map<const torch::autograd::SavedVariable*, torch::dynamo::autograd::TensorArg*>;
 TensorArgsBySaved& args_by_saved_variable(torch::dynamo::autograd::TensorArgs& all);
 
+/// The constants that nodes told of so far. LibTorch's own key() gives their size modulo 65536.
+c10::ArrayRef<uint8_t> constants_of(const torch::dynamo::autograd::CompiledNodeArgs& args);
+
 /// The warnings that were held back; LibTorch's own replay_warnings() is not exported.
 std::vector<c10::Warning> take_warnings(torch::autograd::utils::DelayWarningHandler& handler);
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "ahead/errors.h"
 #include "engine/leaf.h"
 #include "engine/part_tracer.h"
 #include "interpreter/plan.h"
@@ -16,6 +17,9 @@ namespace {
 
 /// Variants of one part beyond which its steps run as in eager.
 constexpr int64_t most_variants = 8;
+
+/// For so many sizes it is tried to trace steps that could not be traced for others.
+constexpr size_t most_retries = 4;
 
 /// The same in all but its layout.
 bool is_like(const at::Tensor& tensor, const TensorMeta& expected) {
@@ -147,6 +151,15 @@ bool is_unwritten(const Part& part, const Gradients& gradients, const Backward& 
   return true;
 }
 
+/// The tensor without its history. As detach(), at a fraction of the cost.
+at::Tensor data_of(const at::Tensor& leaf) {
+  const c10::TensorImpl& impl = *leaf.unsafeGetTensorImpl();
+  auto data = c10::make_intrusive<c10::TensorImpl>(
+      c10::TensorImpl::VIEW, c10::Storage(impl.storage()), impl.key_set(), impl.dtype());
+  data->set_sizes_and_strides(impl.sizes(), impl.strides(), impl.storage_offset());
+  return at::Tensor(std::move(data));
+}
+
 /// A tensor that nobody else holds is the graph's to free after its last use.
 std::vector<at::Tensor> take_arguments(const Part& part, Gradients& gradients, Backward& backward,
                                        const std::vector<int64_t>& sizes) {
@@ -157,7 +170,7 @@ std::vector<at::Tensor> take_arguments(const Part& part, Gradients& gradients, B
     if (argument.kind == Kind::Sizes) {
       arguments.push_back(at::tensor(sizes, at::kLong));
     } else if (argument.kind == Kind::Leaf) {
-      arguments.push_back(leaf_of(backward.steps()[argument.index]));
+      arguments.push_back(data_of(leaf_of(backward.steps()[argument.index])));
     } else if (argument.kind == Kind::Grad) {
       arguments.push_back(grad_of(backward.steps()[argument.index]));
     } else if (argument.kind == Kind::Gradient) {
@@ -192,9 +205,16 @@ std::string describe(const Backward& backward, size_t step, const std::string& r
 
 }  // namespace
 
+void throw_cut(const Step& step, size_t index, const std::string& why) {
+  throw Unsupported("compiled autograd",
+                    "backward: it would be cut at " + step.node->name() + " (step " +
+                        std::to_string(index) + "), which" + why +
+                        ". Leave fullgraph off, or run it in a Disable scope.");
+}
+
 Program::Program(const Backward& backward, aot::GraphCompiler compiler, SizePattern sizes)
     : compiler_(std::move(compiler)) {
-  Known known{{}, {}, std::move(sizes), {}};
+  Known known{{}, {}, std::move(sizes), {}, {}};
   known.kinds.reserve(backward.steps().size());
   for (const Step& step : backward.steps()) known.kinds.push_back(step.kind);
   known_.store(std::make_shared<const Known>(std::move(known)));
@@ -231,18 +251,51 @@ std::vector<at::Tensor> Program::run(Backward& backward, const std::vector<int64
                                      RunReport& report) {
   Gradients gradients(backward);
   const Run run{backward, gradients, sizes, report};
+  retry_for_other_sizes(backward);
+  bool was_eager = false;
   for (size_t i = 0; i < backward.steps().size();) {
     const auto [part, end] = find_next(i, run);
     if (part != nullptr && !has_new_hooks(*part, backward) &&
         is_unwritten(*part, gradients, backward)) {
       run_part(*part, run);
+      was_eager = false;
     } else {
-      for (size_t k = i; k < end; ++k) gradients.run_eagerly(backward.steps()[k]);
-      backward.let_go(i, end);
+      const bool is_cut = run_eagerly(i, end, run) != 0;
+      if (is_cut && !std::exchange(was_eager, true)) ++report.cuts;
     }
     i = end;
   }
   return std::move(gradients.results());
+}
+
+/// Leaves and results that nothing traced leads to are no cut: there is nothing to be traced.
+uint64_t Program::run_eagerly(size_t begin, size_t end, const Run& run) {
+  uint64_t nodes = 0;
+  for (size_t i = begin; i < end; ++i) {
+    const Step& step = run.backward.steps()[i];
+    const bool is_cut =
+        i != 0 && (step.kind == Step::Kind::Traced || step.kind == Step::Kind::Eager);
+    if (is_cut && run.report.must_be_whole && !run.report.met_a_capture)
+      throw_cut(step, i, " runs as in eager");
+    nodes += is_cut;
+    run.gradients.run_eagerly(step);
+  }
+  run.backward.let_go(begin, end);
+  run.report.eager_nodes += nodes;
+  return nodes;
+}
+
+/// What could not be traced for some sizes may be for others.
+void Program::retry_for_other_sizes(const Backward& backward) {
+  const std::shared_ptr<const Known> known = known_.load();
+  const auto& failed_at = known->failed_at;
+  if (failed_at.empty() || failed_at.size() >= most_retries) return;
+  if (std::find(failed_at.begin(), failed_at.end(), backward.sizes()) != failed_at.end()) return;
+  if (is_capturing_.exchange(true)) return;
+  const auto when_done = c10::make_scope_exit([this] { is_capturing_ = false; });
+  Known renewed = *known_.load();
+  for (size_t i = 0; i < renewed.kinds.size(); ++i) renewed.kinds[i] = backward.steps()[i].kind;
+  known_.store(std::make_shared<const Known>(std::move(renewed)));
 }
 
 Program::Next Program::find_next(size_t begin, const Run& run) {
@@ -286,15 +339,34 @@ Program::PartPtr Program::make_part(Known& known, size_t begin, const Run& run) 
     try {
       return add(known, begin, end, run);
     } catch (const NotTraceable& problem) {
-      const bool is_one = problem.step < end;
-      run.report.problems.push_back(
-          describe(run.backward, is_one ? problem.step : begin, problem.what()));
-      for (size_t i = is_one ? problem.step : begin; i < (is_one ? problem.step + 1 : end); ++i) {
-        known.kinds[i] = Step::Kind::Eager;
-      }
+      const size_t culprit =
+          problem.step < end ? problem.step : find_culprit(known, begin, end, run);
+      run.report.problems.push_back(describe(run.backward, culprit, problem.what()));
+      if (run.report.must_be_whole)
+        throw_cut(run.backward.steps()[culprit], culprit,
+                  std::string(" runs as in eager: ") + problem.what());
+      known.kinds[culprit] = Step::Kind::Eager;
+      if (std::find(known.failed_at.begin(), known.failed_at.end(), run.backward.sizes()) ==
+          known.failed_at.end())
+        known.failed_at.push_back(run.backward.sizes());
     }
   }
   return nullptr;
+}
+
+/// The step with which tracing from `begin` on fails, where the problem is one of the whole.
+size_t Program::find_culprit(const Known& known, size_t begin, size_t end, const Run& run) {
+  size_t good = begin, bad = end;  // how far it goes, and does not
+  while (good + 1 < bad) {
+    const size_t middle = good + (bad - good) / 2;
+    try {
+      trace_part(run.backward, known.kinds, begin, middle, run.gradients);
+      good = middle;
+    } catch (const std::exception&) {
+      bad = middle;
+    }
+  }
+  return bad - 1;
 }
 
 Program::PartPtr Program::add(Known& known, size_t begin, size_t end, const Run& run) const {

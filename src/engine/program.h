@@ -82,13 +82,20 @@ struct Part {
 
 /// What became of one run of a program.
 struct RunReport {
+  /// Whoever asks wants one graph: a cut is an error.
+  bool must_be_whole = false;
   uint64_t compiles = 0;
+  uint64_t eager_nodes = 0;  ///< without the root
+  uint64_t cuts = 0;
   double capture_seconds = 0;
   /// Steps ran as in eager, since another thread was capturing something of the same program.
   bool met_a_capture = false;
   /// Why nodes that could have been part of a graph are not, in words.
   std::vector<std::string> problems;
 };
+
+/// Throws Unsupported: the backward is no one graph, because this step runs as in eager.
+[[noreturn]] void throw_cut(const Step& step, size_t index, const std::string& why);
 
 /// What is known of all backwards with one key and sizes of one pattern: which of their steps can
 /// be traced, and the parts compiled so far. Which part comes next depends on what steps that are
@@ -132,6 +139,8 @@ class Program {
     std::vector<PartPtr> parts;
     SizePattern sizes;
     std::vector<std::shared_ptr<const SizeGuards>> guards;  ///< of parts for changing sizes
+    /// The sizes for which steps could not be traced.
+    std::vector<std::vector<int64_t>> failed_at;
   };
   /// What is done next: the part, or if there is none, steps one by one up to `end`.
   struct Next {
@@ -144,6 +153,9 @@ class Program {
   PartPtr capture(size_t begin, const Run& run);
   PartPtr make_part(Known& known, size_t begin, const Run& run) const;
   PartPtr add(Known& known, size_t begin, size_t end, const Run& run) const;
+  static size_t find_culprit(const Known& known, size_t begin, size_t end, const Run& run);
+  void retry_for_other_sizes(const Backward& backward);
+  static uint64_t run_eagerly(size_t begin, size_t end, const Run& run);
   static std::optional<Part> lift(Known& known, size_t begin, size_t end, const Run& run,
                                   std::string& problem);
   static void give_up_lifting(Known& known, const Run& run, const std::string& reason);
