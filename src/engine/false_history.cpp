@@ -20,14 +20,15 @@ bool passes_history_on(const ahead::Node& node) {
   return !node.op().in_dispatcher() || ops::facts(node.op()).op_class != ops::OpClass::Factory;
 }
 
-/// Writes to views become these. LibTorch's derivative of as_strided_scatter by its first argument
-/// has the places that were written, and not the others; the others refuse complex numbers.
-bool is_false(const ahead::Node& node, const std::vector<bool>& has_history) {
+/// Writes to views become these, here of something with a history. LibTorch's derivative of
+/// as_strided_scatter by its first argument has the places that were written, and not the others,
+/// and that by the second lies otherwise than after a write. The others refuse complex numbers.
+bool is_false(const ahead::Node& node) {
   static const Operator* const as_strided = Operator::find("aten.as_strided_scatter");
   static const Operator* const others[] = {Operator::find("aten.slice_scatter"),
                                            Operator::find("aten.select_scatter"),
                                            Operator::find("aten.diagonal_scatter")};
-  if (&node.op() == as_strided) return has_history[node.args()[0].value()->id()];
+  if (&node.op() == as_strided) return true;
   const bool is_other =
       std::find(std::begin(others), std::end(others), &node.op()) != std::end(others);
   return is_other && at::isComplexType(node.result()->meta.dtype);
@@ -43,7 +44,7 @@ const ahead::Node* find_false_history(const Graph& graph) {
     bool has_any = false;
     node.for_each_operand([&](const Value* value) { has_any |= has_history[value->id()]; });
     if (!has_any || !passes_history_on(node)) continue;
-    if (is_false(node, has_history)) return &node;
+    if (is_false(node)) return &node;
     for (const Value* result : node.results()) {
       if (result != nullptr) has_history[result->id()] = is_differentiable(*result);
     }
