@@ -23,9 +23,10 @@ namespace ahead::compiled_autograd {
 struct Options {
   /// The name of a backend, as in ahead::Options.
   std::string backend = "interpreter";
-  /// A backward that the eager engine would have to run throws Unsupported instead.
+  /// A backward that would not be one graph throws Unsupported instead, which names the node at
+  /// which it would be cut, or says why the eager engine would have to run it.
   bool fullgraph = false;
-  /// Prints the reason of each cache miss and of each backward that runs eagerly.
+  /// Prints to std::clog what reasons() tells, as it happens.
   bool verbose = false;
   /// Whether sizes are arguments of graphs, where that is possible (see BackendTraits), so that
   /// others need no graphs of their own: all but 0 and 1 from the first capture on (true), never
@@ -63,17 +64,20 @@ class AHEAD_API Disable {
 
 /// What happened in this process since it started or since reset().
 struct Stats {
-  uint64_t captures = 0;         ///< backwards captured because none like it was known
-  uint64_t compiles = 0;         ///< graphs given to a backend
+  uint64_t captures = 0;         ///< backwards of which all or a part was captured
+  uint64_t compiles = 0;         ///< graphs made; those without history are given to a backend
   uint64_t cache_hits = 0;       ///< backwards that ran what was captured before
-  uint64_t cache_misses = 0;     ///< backwards that did not find all of it, or met its capture
+  uint64_t cache_misses = 0;     ///< other captured ones: new, or met while others captured them
   uint64_t eager_fallbacks = 0;  ///< backwards that ran in the eager engine, though enabled
-  double lookup_seconds = 0;     ///< spent on walking autograd graphs and comparing them
-  double capture_seconds = 0;    ///< spent on tracing and compiling
+  uint64_t eager_nodes = 0;      ///< nodes of captured backwards that ran as in eager, each time
+  uint64_t cuts = 0;           ///< how often such nodes, one or more in a row, stood in for graphs
+  double lookup_seconds = 0;   ///< spent on walking autograd graphs and comparing them
+  double capture_seconds = 0;  ///< spent on tracing and compiling
 };
 AHEAD_API Stats stats();
 
-/// Why backwards were captured or ran eagerly, in words; the most recent last, older ones dropped.
+/// Why backwards were captured, why they or some of their nodes ran eagerly, in words; the most
+/// recent last, older ones dropped.
 AHEAD_API std::vector<std::string> reasons();
 
 /// The graphs of all backwards known, in the order in which they were captured.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/utils/warnings.h>
 #include <torch/csrc/dynamo/compiled_autograd.h>
@@ -10,53 +11,40 @@
 #include <unordered_set>
 #include <vector>
 
-/// Private members of LibTorch's classes for which there is no other way:
-/// `(args.*member_of(ArgumentsOf())).swap(mine)`.
+/// Private members of LibTorch's classes for which there is no other way. This is the only place
+/// that knows them.
 namespace ahead {
 
-/// The member that one of the tags below names.
-template <class Tag>
-typename Tag::Type member_of(Tag tag);
+/// What LibTorch collected of each tensor.
+using TensorArgsByTensor =
+    std::unordered_map<const c10::TensorImpl*, torch::dynamo::autograd::TensorArg>;
+TensorArgsByTensor& args_by_tensor(torch::dynamo::autograd::TensorArgs& all);
 
-/// TensorArgs: what is known of each tensor.
-struct ArgumentsOf {
-  using Map = std::unordered_map<const c10::TensorImpl*, torch::dynamo::autograd::TensorArg>;
-  using Type = Map torch::dynamo::autograd::TensorArgs::*;
-  friend Type opened(ArgumentsOf);
-};
+/// And of each saved variable.
+using TensorArgsBySaved =
+    std::unordered_map<const torch::autograd::SavedVariable*, torch::dynamo::autograd::TensorArg*>;
+TensorArgsBySaved& args_by_saved_variable(torch::dynamo::autograd::TensorArgs& all);
 
-/// TensorArgs: and of each saved variable. The public list has each tensor only once.
-struct SavedOf {
-  using Map = std::unordered_map<const torch::autograd::SavedVariable*,
-                                 torch::dynamo::autograd::TensorArg*>;
-  using Type = Map torch::dynamo::autograd::TensorArgs::*;
-  friend Type opened(SavedOf);
-};
+/// The constants that nodes told of so far. LibTorch's own key() gives their size modulo 65536.
+c10::ArrayRef<uint8_t> constants_of(const torch::dynamo::autograd::CompiledNodeArgs& args);
 
-/// SavedVariable: the tensor that was saved.
-struct SavedDataOf {
-  using Type = at::Tensor torch::autograd::SavedVariable::*;
-  friend Type opened(SavedDataOf);
-};
+/// The tensor that was saved.
+at::Tensor& saved_data(torch::autograd::SavedVariable& saved);
 
-/// AutogradContext: the tensors that a custom function marked.
-struct NonDifferentiableOf {
-  using Type = std::unordered_set<at::TensorImpl*> torch::autograd::AutogradContext::*;
-  friend Type opened(NonDifferentiableOf);
-};
-struct DirtyOf {
-  using Type = std::unordered_set<at::TensorImpl*> torch::autograd::AutogradContext::*;
-  friend Type opened(DirtyOf);
-};
+/// The tensors that a custom function marked.
+using MarkedTensors = std::unordered_set<at::TensorImpl*>;
+MarkedTensors& non_differentiable_tensors(torch::autograd::AutogradContext& context);
+MarkedTensors& dirty_tensors(torch::autograd::AutogradContext& context);
 
-/// DelayWarningHandler: what was collected, and its lock. Its replay_warnings() is not exported.
-struct WarningsOf {
-  using Type = std::vector<c10::Warning> torch::autograd::utils::DelayWarningHandler::*;
-  friend Type opened(WarningsOf);
-};
-struct WarningsLockOf {
-  using Type = std::mutex torch::autograd::utils::DelayWarningHandler::*;
-  friend Type opened(WarningsLockOf);
-};
+/// The warnings that were held back; LibTorch's own replay_warnings() is not exported.
+std::vector<c10::Warning> take_warnings(torch::autograd::utils::DelayWarningHandler& handler);
+
+/// Keeps other threads from reading or releasing what the node holds: takes the lock that nodes
+/// themselves take for that.
+std::unique_lock<std::mutex> lock_node(torch::autograd::Node& node);
+
+/// Throws InternalError, with what is wrong, unless the members are what they are taken for in this
+/// LibTorch. Looks once in a process.
+void check_private_members();
 
 }  // namespace ahead

@@ -7,11 +7,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include "base/ambient.h"
+#include "base/private_members.h"
 #include "base/thread_object.h"
-#include "engine/node_calls.h"
 
 namespace ahead::engine {
 namespace {
@@ -24,16 +23,12 @@ using torch::dynamo::autograd::SizeInput;
 /// How many of the last backwards of a thread are remembered.
 constexpr size_t kMostSpares = 4;
 
-/// Marks the end of a node's constants. LibTorch tells their size modulo 65536 only, so more of
-/// them would go unnoticed.
-constexpr uint64_t kEndOfConstants = 0x9e3779b97f4a7c15;
-
 /// After so many bytes LibTorch begins to write at another place, before it has to enlarge the one
 /// of 1024 bytes that it has.
 constexpr size_t kMostConstants = 768;
 
 size_t slot_of(const Node* node) {
-  return (reinterpret_cast<uintptr_t>(node) >> 4) * kEndOfConstants >> 20;
+  return (reinterpret_cast<uintptr_t>(node) >> 4) * 0x9e3779b97f4a7c15 >> 20;
 }
 
 /// What the key says of a step, of an input of it, and of a tensor that it holds.
@@ -90,6 +85,12 @@ bool has_hooks(Node& node) {
   return !node.tensor_pre_hooks().empty() || !node.pre_hooks().empty() ||
          !node.post_hooks().empty() || !node.retains_grad_hooks().empty() ||
          node.tensor_post_acc_grad_hooks() != nullptr;
+}
+
+std::string why_eager(const Step& step) {
+  return has_hooks(*step.node) ? " runs as in eager: it has hooks"
+                               : " runs as in eager: it does not say what it holds, or holds a "
+                                 "tensor that graphs cannot take";
 }
 
 void Backward::Found::clear() {
@@ -394,9 +395,7 @@ c10::ArrayRef<uint8_t> Backward::Constants::ask(Node& asked) {
   borrow(node.node, asked);
   const auto when_done = c10::make_scope_exit([&] { give_back(node.node); });
   asked.compiled_args(args);
-  args.collect(kEndOfConstants);
-  const auto all = args.key();
-  return {all.key + size, static_cast<uint16_t>(all.key_size - size)};
+  return constants_of(args).slice(size);
 }
 
 bool Backward::collect_constants(Node& node) {
@@ -409,12 +408,7 @@ bool Backward::collect_constants(Node& node) {
     constants_.reset();
     return false;
   }
-  if (told.size() < sizeof(kEndOfConstants) ||
-      std::memcmp(told.end() - sizeof(kEndOfConstants), &kEndOfConstants,
-                  sizeof(kEndOfConstants)) != 0) {
-    constants_.reset();
-    return false;
-  }
+  put(told.size());
   found_->key.put(told.data(), told.size());
   constants_->size += told.size();
   return true;

@@ -22,6 +22,10 @@ constexpr int32_t kNowhere = -1;
 /// Whether user code is to be called before or after the node.
 bool has_hooks(torch::autograd::Node& node);
 
+/// Why a step is Eager that the walk found to be so, after the name of its node:
+/// " runs as in eager: ...".
+std::string why_eager(const Step& step);
+
 /// One backward as it was found: the nodes in the order in which eager would run them, the tensors
 /// they hold, and what tells it from backwards for which other graphs are needed.
 class Backward {

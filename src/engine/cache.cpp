@@ -88,7 +88,6 @@ Cache::Hit Cache::add(const Backward& backward, Hit made, int64_t limit) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (auto hit = find_hit(backward)) return std::move(*hit);
-    ++stats_.captures;
     entry->number = next_number_++;
     entry->use = take_dropped_use(entry->hash);
     entry->use.note(now_);

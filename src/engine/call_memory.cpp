@@ -7,8 +7,8 @@ namespace ahead::engine {
 void CallMemory::exchange(Call& call) {
   call.tensor_args.inputs.swap(inputs_);
   call.all_size_inputs.swap(sizes_);
-  (call.tensor_args.*member_of(ArgumentsOf())).swap(arguments_);
-  (call.tensor_args.*member_of(SavedOf())).swap(saved_);
+  args_by_tensor(call.tensor_args).swap(arguments_);
+  args_by_saved_variable(call.tensor_args).swap(saved_);
 }
 
 void CallMemory::take_back(Call& call) {

@@ -24,8 +24,8 @@ class CallMemory {
 
   std::vector<at::Tensor> inputs_;
   std::vector<torch::dynamo::autograd::SizeInput> sizes_;
-  ArgumentsOf::Map arguments_;
-  SavedOf::Map saved_;
+  TensorArgsByTensor arguments_;
+  TensorArgsBySaved saved_;
 };
 
 }  // namespace ahead::engine

@@ -2,13 +2,15 @@
 
 #include <ATen/ops/tensor.h>
 #include <c10/util/ScopeExit.h>
-#include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <algorithm>
 #include <chrono>
 
+#include "ahead/errors.h"
 #include "engine/chains.h"
+#include "engine/leaf.h"
 #include "engine/part_tracer.h"
+#include "interpreter/plan.h"
 #include "runtime/compile_request.h"
 
 namespace ahead::engine {
@@ -17,16 +19,18 @@ namespace {
 /// Variants of one part beyond which its steps run as in eager.
 constexpr int64_t most_variants = 8;
 
-bool is_plain(const at::Tensor& gradient) {
-  return gradient.layout() == at::kStrided && !gradient.is_conj() && !gradient.is_neg() &&
-         !gradient._is_zerotensor() && !gradient.is_nested() && !gradient.requires_grad() &&
-         !gradient.key_set().has(c10::DispatchKey::Python);
+/// For so many sizes it is tried to trace steps that could not be traced for others.
+constexpr size_t most_retries = 4;
+
+/// The same in all but its layout.
+bool is_like(const at::Tensor& tensor, const TensorMeta& expected) {
+  return is_plain_gradient(tensor) && tensor.scalar_type() == expected.dtype &&
+         tensor.device() == expected.device && tensor.requires_grad() == expected.requires_grad;
 }
 
 bool fits(const at::Tensor& tensor, const std::optional<TensorMeta>& expected) {
   if (!tensor.defined() || !expected) return tensor.defined() == expected.has_value();
-  return is_plain(tensor) && tensor.scalar_type() == expected->dtype &&
-         tensor.device() == expected->device && tensor.sizes() == expected->sizes &&
+  return is_like(tensor, *expected) && tensor.sizes() == expected->sizes &&
          tensor.strides() == expected->strides;
 }
 
@@ -35,10 +39,8 @@ bool fits(const at::Tensor& tensor, const Part::Expected& expected, const Backwa
   if (!tensor.defined() || !expected.gradient)
     return tensor.defined() == expected.gradient.has_value();
   const TensorMeta& meta = *expected.gradient;
-  const bool is_like = is_plain(tensor) && tensor.scalar_type() == meta.dtype &&
-                       tensor.device() == meta.device &&
-                       tensor.dim() == static_cast<int64_t>(meta.sizes.size());
-  if (!is_like) return false;
+  if (!is_like(tensor, meta) || tensor.dim() != static_cast<int64_t>(meta.sizes.size()))
+    return false;
   const int64_t* sizes = backward.sizes().data() + backward.sizes_of_place(expected.place);
   int64_t stride = 1;
   for (size_t i = meta.sizes.size(); i-- > 0;) {
@@ -50,7 +52,7 @@ bool fits(const at::Tensor& tensor, const Part::Expected& expected, const Backwa
   return true;
 }
 
-/// Undefined for the sizes.
+/// Undefined for what is not read: leaves and what is added to, and for the sizes.
 const at::Tensor& argument(const Part::Argument& which, const Gradients& gradients,
                            const Backward& backward) {
   static const at::Tensor none;
@@ -64,6 +66,20 @@ const at::Tensor& argument(const Part::Argument& which, const Gradients& gradien
   }
 }
 
+/// Whether the part was made for a leaf like this, with such a `.grad`.
+bool is_for(const Part& part, const Part::Accumulation& accumulation, const Backward& backward) {
+  const Step& step = backward.steps()[accumulation.step];
+  const at::Tensor& leaf = leaf_of(step);
+  const int64_t* sizes = backward.sizes().data() + backward.sizes_of_place(step.first_place);
+  const at::IntArrayRef expected(sizes, static_cast<size_t>(leaf.dim()));
+  const bool is_same_leaf = takes_gradient(leaf) && leaf.scalar_type() == accumulation.dtype &&
+                            leaf.device() == accumulation.device &&
+                            leaf.dim() == accumulation.dim && leaf.sizes() == expected;
+  if (!is_same_leaf) return false;
+  return part.guards == nullptr ? fits(grad_of(step), accumulation.grad.gradient)
+                                : fits(grad_of(step), accumulation.grad, backward);
+}
+
 /// Whether the part was made for gradients like those that wait, and for such sizes.
 bool is_for(const Part& part, const Gradients& gradients, const Backward& backward,
             const std::vector<int64_t>& sizes) {
@@ -74,6 +90,9 @@ bool is_for(const Part& part, const Gradients& gradients, const Backward& backwa
     if (part.guards == nullptr ? !fits(gradient, expected.gradient)
                                : !fits(gradient, expected, backward))
       return false;
+  }
+  for (const Part::Accumulation& accumulation : part.accumulations) {
+    if (!accumulation.is_deferred() && !is_for(part, accumulation, backward)) return false;
   }
   for (size_t i = 0; i < part.offsets.size(); ++i) {
     const at::Tensor& tensor = argument(part.arguments[i], gradients, backward);
@@ -86,13 +105,13 @@ bool are_traceable(const Backward& backward, size_t begin, size_t end, const Gra
   for (size_t i = begin; i < end; ++i) {
     const Step& step = backward.steps()[i];
     for (size_t place = step.first_place; place < step.first_place + step.num_places; ++place) {
-      if (gradients.at(place).defined() && !is_plain(gradients.at(place))) return false;
+      if (gradients.at(place).defined() && !is_plain_gradient(gradients.at(place))) return false;
     }
     for (size_t k = step.first_target; k < step.first_target + step.num_targets; ++k) {
       const int32_t target = backward.targets()[k];
       if (target == kNowhere) continue;
       const at::Tensor& waiting = gradients.at(static_cast<size_t>(target));
-      if (waiting.defined() && !is_plain(waiting)) return false;
+      if (waiting.defined() && !is_plain_gradient(waiting)) return false;
     }
   }
   return true;
@@ -127,12 +146,19 @@ bool is_unwritten(const Part& part, const Gradients& gradients, const Backward& 
     const bool is_input = which.kind == Part::Argument::Kind::Input;
     if (is_input && !backward.is_unwritten(which.index)) return false;
   }
-  for (size_t step : part.accumulations) {
-    const auto& node =
-        static_cast<const torch::autograd::AccumulateGrad&>(*backward.steps()[step].node);
-    if (is_read(node.variable.grad(), part, gradients, backward)) return false;
+  for (size_t step : part.adds_to) {
+    if (is_read(grad_of(backward.steps()[step]), part, gradients, backward)) return false;
   }
   return true;
+}
+
+/// The tensor without its history. As detach(), at a fraction of the cost.
+at::Tensor data_of(const at::Tensor& leaf) {
+  const c10::TensorImpl& impl = *leaf.unsafeGetTensorImpl();
+  auto data = c10::make_intrusive<c10::TensorImpl>(
+      c10::TensorImpl::VIEW, c10::Storage(impl.storage()), impl.key_set(), impl.dtype());
+  data->set_sizes_and_strides(impl.sizes(), impl.strides(), impl.storage_offset());
+  return at::Tensor(std::move(data));
 }
 
 /// A tensor that nobody else holds is the graph's to free after its last use.
@@ -144,6 +170,10 @@ std::vector<at::Tensor> take_arguments(const Part& part, Gradients& gradients, B
   for (const Part::Argument& argument : part.arguments) {
     if (argument.kind == Kind::Sizes) {
       arguments.push_back(at::tensor(sizes, at::kLong));
+    } else if (argument.kind == Kind::Leaf) {
+      arguments.push_back(data_of(leaf_of(backward.steps()[argument.index])));
+    } else if (argument.kind == Kind::Grad) {
+      arguments.push_back(grad_of(backward.steps()[argument.index]));
     } else if (argument.kind == Kind::Gradient) {
       arguments.push_back(std::move(gradients.at(argument.index)));
     } else {
@@ -159,17 +189,33 @@ size_t end_of_part(const std::vector<Step::Kind>& kinds, size_t begin) {
   return static_cast<size_t>(std::find(first, kinds.end(), Step::Kind::Eager) - kinds.begin());
 }
 
-std::string describe(const Backward& backward, size_t step, const NotTraceable& problem) {
-  const std::string reason = problem.what();
+/// Calls the graph's operators one by one above autograd, as eager does under create_graph: no
+/// backend but the interpreter leaves a history behind.
+aot::Executable differentiable(const Graph& graph) {
+  using Plan = Interpreter::Plan;
+  auto plan = std::make_shared<const Plan>(graph, Plan::Views::OneByOne);
+  return [plan = std::move(plan)](std::vector<at::Tensor>&& arguments) {
+    return plan->replay(std::move(arguments));
+  };
+}
+
+std::string describe(const Backward& backward, size_t step, const std::string& reason) {
   return backward.steps()[step].node->name() + " (step " + std::to_string(step) +
          ") runs as in eager: " + reason;
 }
 
 }  // namespace
 
+void throw_cut(const Step& step, size_t index, const std::string& why) {
+  throw Unsupported("compiled autograd",
+                    "backward: it would be cut at " + step.node->name() + " (step " +
+                        std::to_string(index) + "), which" + why +
+                        ". Leave fullgraph off, or run it in a Disable scope.");
+}
+
 Program::Program(const Backward& backward, aot::GraphCompiler compiler, SizePattern sizes)
     : compiler_(std::move(compiler)) {
-  Known known{{}, {}, std::move(sizes), {}};
+  Known known{{}, {}, std::move(sizes), {}, {}};
   known.kinds.reserve(backward.steps().size());
   for (const Step& step : backward.steps()) known.kinds.push_back(step.kind);
   known_.store(std::make_shared<const Known>(std::move(known)));
@@ -206,18 +252,51 @@ std::vector<at::Tensor> Program::run(Backward& backward, const std::vector<int64
                                      RunReport& report) {
   Gradients gradients(backward);
   const Run run{backward, gradients, sizes, report};
+  retry_for_other_sizes(backward);
+  bool was_eager = false;
   for (size_t i = 0; i < backward.steps().size();) {
     const auto [part, end] = find_next(i, run);
     if (part != nullptr && !has_new_hooks(*part, backward) &&
         is_unwritten(*part, gradients, backward)) {
       run_part(*part, run);
+      was_eager = false;
     } else {
-      for (size_t k = i; k < end; ++k) gradients.run_eagerly(backward.steps()[k]);
-      backward.let_go(i, end);
+      const bool is_cut = run_eagerly(i, end, run) != 0;
+      if (is_cut && !std::exchange(was_eager, true)) ++report.cuts;
     }
     i = end;
   }
   return std::move(gradients.results());
+}
+
+/// Leaves and results that nothing traced leads to are no cut: there is nothing to be traced.
+uint64_t Program::run_eagerly(size_t begin, size_t end, const Run& run) {
+  uint64_t nodes = 0;
+  for (size_t i = begin; i < end; ++i) {
+    const Step& step = run.backward.steps()[i];
+    const bool is_cut =
+        i != 0 && (step.kind == Step::Kind::Traced || step.kind == Step::Kind::Eager);
+    if (is_cut && run.report.must_be_whole && !run.report.met_a_capture)
+      throw_cut(step, i, " runs as in eager");
+    nodes += is_cut;
+    run.gradients.run_eagerly(step);
+  }
+  run.backward.let_go(begin, end);
+  run.report.eager_nodes += nodes;
+  return nodes;
+}
+
+/// What could not be traced for some sizes may be for others.
+void Program::retry_for_other_sizes(const Backward& backward) {
+  const std::shared_ptr<const Known> known = known_.load();
+  const auto& failed_at = known->failed_at;
+  if (failed_at.empty() || failed_at.size() >= most_retries) return;
+  if (std::find(failed_at.begin(), failed_at.end(), backward.sizes()) != failed_at.end()) return;
+  if (is_capturing_.exchange(true)) return;
+  const auto when_done = c10::make_scope_exit([this] { is_capturing_ = false; });
+  Known renewed = *known_.load();
+  for (size_t i = 0; i < renewed.kinds.size(); ++i) renewed.kinds[i] = backward.steps()[i].kind;
+  known_.store(std::make_shared<const Known>(std::move(renewed)));
 }
 
 Program::Next Program::find_next(size_t begin, const Run& run) {
@@ -261,15 +340,35 @@ Program::PartPtr Program::make_part(Known& known, size_t begin, const Run& run) 
     try {
       return add(known, begin, end, run);
     } catch (const NotTraceable& problem) {
-      const bool is_one = problem.step < end;
-      run.report.problems.push_back(describe(run.backward, is_one ? problem.step : begin, problem));
-      for (size_t i = is_one ? problem.step : begin; i < (is_one ? problem.step + 1 : end); ++i) {
-        known.kinds[i] = Step::Kind::Eager;
-        leave_chains_at(i, run.backward, known.kinds);
-      }
+      const size_t culprit =
+          problem.step < end ? problem.step : find_culprit(known, begin, end, run);
+      run.report.problems.push_back(describe(run.backward, culprit, problem.what()));
+      if (run.report.must_be_whole)
+        throw_cut(run.backward.steps()[culprit], culprit,
+                  std::string(" runs as in eager: ") + problem.what());
+      known.kinds[culprit] = Step::Kind::Eager;
+      leave_chains_at(culprit, run.backward, known.kinds);
+      if (std::find(known.failed_at.begin(), known.failed_at.end(), run.backward.sizes()) ==
+          known.failed_at.end())
+        known.failed_at.push_back(run.backward.sizes());
     }
   }
   return nullptr;
+}
+
+/// The step with which tracing from `begin` on fails, where the problem is one of the whole.
+size_t Program::find_culprit(const Known& known, size_t begin, size_t end, const Run& run) {
+  size_t good = begin, bad = end;  // how far it goes, and does not
+  while (good + 1 < bad) {
+    const size_t middle = good + (bad - good) / 2;
+    try {
+      trace_part(run.backward, known.kinds, begin, middle, run.gradients);
+      good = middle;
+    } catch (const std::exception&) {
+      bad = middle;
+    }
+  }
+  return bad - 1;
 }
 
 Program::PartPtr Program::add(Known& known, size_t begin, size_t end, const Run& run) const {
@@ -282,7 +381,11 @@ Program::PartPtr Program::add(Known& known, size_t begin, size_t end, const Run&
     if (!problem.empty()) give_up_lifting(known, run, problem);
     if (!run.sizes.empty()) part->fixed_sizes = run.backward.sizes();
   }
-  compile(*part, known.kinds);
+  compile(*part);
+  for (const Part::Accumulation& accumulation : part->accumulations) {
+    if (!accumulation.is_deferred()) continue;
+    run.report.problems.push_back(describe(run.backward, accumulation.step, accumulation.reason));
+  }
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   run.report.capture_seconds += taken.count();
   ++run.report.compiles;
@@ -320,11 +423,9 @@ void Program::give_up_lifting(Known& known, const Run& run, const std::string& r
   known.guards.clear();
 }
 
-void Program::compile(Part& part, const std::vector<Step::Kind>& kinds) const {
-  for (size_t i = part.begin; i < part.end; ++i) {
-    if (kinds[i] == Step::Kind::Accumulate) part.accumulations.push_back(i);
-  }
-  part.run = compiler_(runtime::request_for(*part.graph, "CompiledAutograd"));
+void Program::compile(Part& part) const {
+  part.run = part.with_history ? differentiable(*part.graph)
+                               : compiler_(runtime::request_for(*part.graph, "CompiledAutograd"));
 }
 
 void Program::run_part(const Part& part, const Run& run) {
@@ -334,13 +435,32 @@ void Program::run_part(const Part& part, const Run& run) {
   }
   std::vector<at::Tensor> arguments = take_arguments(part, run.gradients, backward, run.sizes);
   backward.let_go(part.begin, part.end);
-  const Gradients::Current current(run.gradients);
-  std::vector<at::Tensor> outputs = part.run(std::move(arguments));
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const Part::Destination& destination = part.destinations[i];
-    at::Tensor& place = destination.is_result ? run.gradients.results()[destination.index]
-                                              : run.gradients.at(destination.index);
-    place = std::move(outputs[i]);
+  std::vector<at::Tensor> outputs;
+  {
+    const Gradients::Current current(run.gradients, part.adds_to);
+    outputs = part.run(std::move(arguments));
+  }
+  for (size_t i = 0; i < outputs.size(); ++i)
+    put_away(part.destinations[i], std::move(outputs[i]), run);
+  for (const Part::Accumulation& accumulation : part.accumulations) {
+    if (accumulation.is_deferred()) run.gradients.run_eagerly(backward.steps()[accumulation.step]);
+  }
+}
+
+void Program::put_away(const Part::Destination& destination, at::Tensor output, const Run& run) {
+  switch (destination.kind) {
+    case Part::Destination::Kind::Place:
+      run.gradients.at(destination.index) = std::move(output);
+      return;
+    case Part::Destination::Kind::Result:
+      run.gradients.results()[destination.index] = std::move(output);
+      return;
+    case Part::Destination::Kind::NewGrad:
+      set_grad(run.backward.steps()[destination.index], std::move(output));
+      return;
+    case Part::Destination::Kind::ReplacedGrad:
+      leaf_of(run.backward.steps()[destination.index]).mutable_grad() = std::move(output);
+      return;
   }
 }
 

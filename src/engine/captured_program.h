@@ -27,27 +27,49 @@ struct Part {
     /// strides follow from them row by row, or are those above.
     bool is_contiguous = false;
   };
-  /// A tensor that the graph takes: one that nodes hold, a gradient that waits, or the sizes that
-  /// change.
+  /// A tensor that the graph takes: one that nodes hold, a gradient that waits, a leaf, the `.grad`
+  /// of a leaf, or the sizes that change.
   struct Argument {
-    enum class Kind : uint8_t { Input, Gradient, Sizes };
+    enum class Kind : uint8_t { Input, Gradient, Leaf, Grad, Sizes };
     Kind kind;
-    size_t index;
+    size_t index;  ///< among inputs, places or steps
   };
   /// Where a tensor that the graph returns goes.
   struct Destination {
-    bool is_result;
-    size_t index;
+    enum class Kind : uint8_t {
+      Place,
+      Result,
+      NewGrad,      ///< the `.grad` of a leaf that had none
+      ReplacedGrad  ///< the `.grad` of a leaf, made of the one that it had
+    };
+    Kind kind;
+    size_t index;  ///< among places, results or steps
+  };
+  /// A step that adds to the `.grad` of a leaf.
+  struct Accumulation {
+    size_t step;
+    /// Why the graph does not do it, but the leaf's own node afterwards; empty: the graph does.
+    std::string reason;
+    at::ScalarType dtype;  ///< of the leaf
+    at::Device device;
+    int64_t dim;
+    /// What the `.grad` has to be like, at the place of the leaf's gradient.
+    Expected grad;
+
+    bool is_deferred() const { return !reason.empty(); }
   };
 
+  /// Made for a backward with create_graph: run so that what it returns has a history.
+  bool with_history = false;
   size_t begin = 0;  ///< the first step
   size_t end = 0;    ///< one after the last
   /// All places that the steps read or add to.
   std::vector<Expected> expected;
   std::vector<Argument> arguments;
   std::vector<Destination> destinations;
-  /// Steps that add to the `.grad` of a leaf.
-  std::vector<size_t> accumulations;
+  std::vector<Accumulation> accumulations;
+  /// The steps of those that the graph does in place, in order.
+  std::vector<size_t> adds_to;
   /// Offsets of the arguments into their storage, if the graph depends on them.
   std::vector<int64_t> offsets;
   /// What the graph depends on, if it is for changing sizes; null: it is for fixed ones.
@@ -60,13 +82,20 @@ struct Part {
 
 /// What became of one run of a program.
 struct RunReport {
+  /// Whoever asks wants one graph: a cut is an error.
+  bool must_be_whole = false;
   uint64_t compiles = 0;
+  uint64_t eager_nodes = 0;  ///< without the root
+  uint64_t cuts = 0;
   double capture_seconds = 0;
   /// Steps ran as in eager, since another thread was capturing something of the same program.
   bool met_a_capture = false;
   /// Why nodes that could have been part of a graph are not, in words.
   std::vector<std::string> problems;
 };
+
+/// Throws Unsupported: the backward is no one graph, because this step runs as in eager.
+[[noreturn]] void throw_cut(const Step& step, size_t index, const std::string& why);
 
 /// What is known of all backwards with one key and sizes of one pattern: which of their steps can
 /// be traced, and the parts compiled so far. Which part comes next depends on what steps that are
@@ -110,6 +139,8 @@ class Program {
     std::vector<PartPtr> parts;
     SizePattern sizes;
     std::vector<std::shared_ptr<const SizeGuards>> guards;  ///< of parts for changing sizes
+    /// The sizes for which steps could not be traced.
+    std::vector<std::vector<int64_t>> failed_at;
   };
   /// What is done next: the part, or if there is none, steps one by one up to `end`.
   struct Next {
@@ -122,11 +153,15 @@ class Program {
   PartPtr capture(size_t begin, const Run& run);
   PartPtr make_part(Known& known, size_t begin, const Run& run) const;
   PartPtr add(Known& known, size_t begin, size_t end, const Run& run) const;
+  static size_t find_culprit(const Known& known, size_t begin, size_t end, const Run& run);
+  void retry_for_other_sizes(const Backward& backward);
+  static uint64_t run_eagerly(size_t begin, size_t end, const Run& run);
   static std::optional<Part> lift(Known& known, size_t begin, size_t end, const Run& run,
                                   std::string& problem);
   static void give_up_lifting(Known& known, const Run& run, const std::string& reason);
-  void compile(Part& part, const std::vector<Step::Kind>& kinds) const;
+  void compile(Part& part) const;
   static void run_part(const Part& part, const Run& run);
+  static void put_away(const Part::Destination& destination, at::Tensor output, const Run& run);
 
   const aot::GraphCompiler compiler_;
   std::atomic<std::shared_ptr<const Known>> known_;

@@ -4,6 +4,7 @@
 
 #include "ahead/errors.h"
 #include "base/intern.h"
+#include "base/private_members.h"
 #include "engine/cache.h"
 #include "engine/driver.h"
 #include "engine/gate.h"
@@ -73,6 +74,7 @@ std::shared_ptr<const Settings> current_settings() {
 namespace compiled_autograd {
 
 Enable::Enable(Options options) {
+  check_private_members();
   runtime::find_backend(options.backend);
   // Backwards for fixed sizes only are not those for changing ones.
   const std::string* backend =

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <iostream>
+#include <map>
 
 #include "ahead/errors.h"
 #include "base/private_members.h"
@@ -42,12 +43,7 @@ GraphTask& own(const GraphTask& task) {
 
 /// Warnings wait for the end of a backward, and are then given by the thread that started it.
 void replay_warnings(GraphTask& task) {
-  std::vector<c10::Warning> warnings;
-  {
-    std::lock_guard<std::mutex> lock(task.warning_handler_.*member_of(WarningsLockOf()));
-    warnings.swap(task.warning_handler_.*member_of(WarningsOf()));
-  }
-  for (const c10::Warning& warning : warnings) c10::warn(warning);
+  for (const c10::Warning& warning : take_warnings(task.warning_handler_)) c10::warn(warning);
 }
 
 variable_list run_in_eager_engine(const NodePtr& root, const GraphTask& task) {
@@ -65,7 +61,6 @@ void tell(const Settings& settings, const std::string& reason) {
 
 /// Why a backward in these surroundings cannot be captured; empty: it can.
 std::string refusal_here() {
-  if (at::GradMode::is_enabled()) return "it is run with create_graph";
   if (torch::autograd::AnomalyMode::is_enabled()) return "anomaly mode is on";
   if (c10::InferenceMode::is_enabled()) return "inference mode is on";
   if (c10::impl::dispatch_mode_enabled()) return "a dispatch mode is active";
@@ -107,11 +102,31 @@ SizePattern choose_pattern(const Settings& settings, const Backward& backward, P
   return SizePattern::all(backward.sizes(), find_dimensions(backward));
 }
 
-Cache::Hit find_program(const Settings& settings, const Backward& backward) {
+/// Says why nodes will run as in eager: each reason once for all nodes of a name.
+void tell_eager_nodes(const Settings& settings, const Backward& backward) {
+  std::map<std::string, size_t> others;
+  std::vector<std::pair<std::string, size_t>> first;
+  for (size_t i = 1; i < backward.steps().size(); ++i) {
+    const Step& step = backward.steps()[i];
+    if (step.kind != Step::Kind::Eager) continue;
+    const std::string about = step.node->name() + why_eager(step);
+    if (others[about]++ == 0) first.emplace_back(about, i);
+  }
+  for (const auto& [about, step] : first) {
+    const size_t count = others[about];
+    tell(settings, about + " (step " + std::to_string(step) +
+                       (count == 1 ? ")" : " and " + std::to_string(count - 1) + " more)"));
+  }
+}
+
+/// The program for a backward. `is_new`: there was none.
+Cache::Hit find_program(const Settings& settings, const Backward& backward, bool& is_new) {
   Cache& cache = Cache::instance();
   Cache::Miss miss;
   if (auto hit = cache.find(backward, miss)) return std::move(*hit);
+  is_new = true;
   tell(settings, "Cache miss due to " + miss.reason);
+  tell_eager_nodes(settings, backward);
   SizePattern sizes = choose_pattern(settings, backward, miss.like.get());
   Cache::Hit made{nullptr, *sizes.match(backward.sizes())};
   made.program = std::make_shared<Program>(
@@ -119,15 +134,27 @@ Cache::Hit find_program(const Settings& settings, const Backward& backward) {
   return cache.add(backward, std::move(made), settings.options.cache_limit);
 }
 
-void count_run(const Settings& settings, const RunReport& report, double lookup_seconds) {
+void count_run(const Settings& settings, const RunReport& report, bool is_new,
+               double lookup_seconds) {
   Cache::instance().count([&](compiled_autograd::Stats& stats) {
     stats.lookup_seconds += lookup_seconds;
     stats.capture_seconds += report.capture_seconds;
     stats.compiles += report.compiles;
-    const bool is_hit = report.compiles == 0 && !report.met_a_capture;
-    ++(is_hit ? stats.cache_hits : stats.cache_misses);
+    stats.eager_nodes += report.eager_nodes;
+    stats.cuts += report.cuts;
+    const bool is_captured = report.compiles != 0 || is_new;
+    if (is_captured) ++stats.captures;
+    ++(is_captured || report.met_a_capture ? stats.cache_misses : stats.cache_hits);
   });
   for (const std::string& problem : report.problems) tell(settings, problem);
+}
+
+/// For Options::fullgraph.
+void check_whole(const Backward& backward) {
+  for (size_t i = 1; i < backward.steps().size(); ++i) {
+    const Step& step = backward.steps()[i];
+    if (step.kind == Step::Kind::Eager) throw_cut(step, i, why_eager(step));
+  }
 }
 
 /// The gradients; nothing, with a reason, if the eager engine has to find them.
@@ -140,11 +167,15 @@ std::optional<variable_list> run_captured(const Settings& settings, const NodePt
   Backward backward(root, task, settings.backend);
   refusal = backward.refusal();
   if (!refusal.empty()) return std::nullopt;
-  const Cache::Hit found = find_program(settings, backward);
+  if (settings.options.fullgraph) check_whole(backward);
+  bool is_new = false;
+  const Cache::Hit found = find_program(settings, backward, is_new);
   const std::chrono::duration<double> lookup = std::chrono::steady_clock::now() - start;
   RunReport report;
+  report.must_be_whole = settings.options.fullgraph;
   // What user code throws ends the run, but does not undo a capture.
-  const auto when_done = c10::make_scope_exit([&] { count_run(settings, report, lookup.count()); });
+  const auto when_done =
+      c10::make_scope_exit([&] { count_run(settings, report, is_new, lookup.count()); });
   return found.program->run(backward, found.sizes, report);
 }
 

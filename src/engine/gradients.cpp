@@ -7,6 +7,9 @@
 
 #include <sstream>
 
+#include "base/private_members.h"
+#include "engine/leaf.h"
+
 namespace ahead::engine {
 namespace {
 
@@ -34,15 +37,17 @@ void check_outputs(const Node& node, variable_list& outputs) {
 Gradients::Gradients(const Backward& backward)
     : backward_(backward),
       waiting_(backward.num_places()),
-      results_(backward.task().captured_vars_.size()),
-      outside_(c10::impl::tls_local_dispatch_key_set()) {}
+      results_(backward.task().captured_vars_.size()) {}
 
 Gradients* Gradients::current() {
   return current_gradients;
 }
 
-Gradients::Current::Current(Gradients& gradients) : outer_(current_gradients) {
+Gradients::Current::Current(Gradients& gradients, const std::vector<size_t>& adds_to)
+    : outer_(current_gradients) {
   current_gradients = &gradients;
+  gradients.adds_to_ = &adds_to;
+  gradients.next_leaf_ = 0;
 }
 
 Gradients::Current::~Current() {
@@ -107,15 +112,16 @@ void Gradients::pass_on(const Step& step, variable_list outputs) {
   }
 }
 
-void Gradients::accumulate(size_t step, at::Tensor gradient) {
-  // The graph runs below autograd; this is not part of it.
-  c10::impl::ForceDispatchKeyGuard outside(outside_);
-  // A gradient that shares its memory with something else must not be taken as it is.
-  at::Tensor shared;
-  if (gradient.has_storage() && gradient.storage().use_count() > 1) shared = gradient;
-  variable_list inputs;
-  inputs.push_back(std::move(gradient));
-  (*backward_.steps()[step].node)(std::move(inputs));
+std::unique_lock<std::mutex> Gradients::lock_leaf_with(const at::Tensor& grad) {
+  const size_t count = adds_to_->size();
+  for (size_t i = 0; i < count; ++i) {
+    const size_t leaf = (next_leaf_ + i) % count;
+    const Step& step = backward_.steps()[(*adds_to_)[leaf]];
+    if (!grad_of(step).is_same(grad)) continue;
+    next_leaf_ = leaf + 1;
+    return lock_node(*step.node);
+  }
+  return {};
 }
 
 }  // namespace ahead::engine

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <mutex>
 #include <vector>
 
 #include "engine/backward.h"
@@ -21,16 +21,18 @@ class Gradients {
 
   /// Runs one node as the eager engine would, hooks included, and passes on what it returns.
   void run_eagerly(const Step& step);
-  /// Adds to the `.grad` of the leaf whose step this is; what a graph calls.
-  void accumulate(size_t step, at::Tensor gradient);
+  /// Keeps other threads from adding to the leaf with this `.grad`, if the graph that runs adds to
+  /// it.
+  std::unique_lock<std::mutex> lock_leaf_with(const at::Tensor& grad);
 
   /// The gradients of the backward that is running on this thread inside a graph; null: none is.
   static Gradients* current();
 
-  /// Makes this one current for a scope.
+  /// Makes this one current for a scope, in which a graph adds to the leaves of these steps in
+  /// place, mostly in this order.
   class Current {
    public:
-    explicit Current(Gradients& gradients);
+    Current(Gradients& gradients, const std::vector<size_t>& adds_to);
     ~Current();
     Current(const Current&) = delete;
     Current& operator=(const Current&) = delete;
@@ -47,8 +49,8 @@ class Gradients {
   const Backward& backward_;
   std::vector<at::Tensor> waiting_;
   std::vector<at::Tensor> results_;
-  /// The thread's dispatch keys outside of any graph.
-  c10::impl::LocalDispatchKeySet outside_;
+  const std::vector<size_t>* adds_to_ = nullptr;  ///< the leaves' steps, while a graph runs
+  size_t next_leaf_ = 0;                          ///< the position there of the one expected next
 };
 
 }  // namespace ahead::engine

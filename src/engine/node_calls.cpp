@@ -85,16 +85,7 @@ class DirectCalls final : public PyCompilerInterface {
   }
 };
 
-/// The lock is for nodes only; a type derived from theirs may name it.
-struct AnyNode : torch::autograd::Node {
-  static constexpr std::mutex torch::autograd::Node::*lock = &AnyNode::mutex_;
-};
-
 }  // namespace
-
-std::unique_lock<std::mutex> lock_node(torch::autograd::Node& node) {
-  return std::unique_lock<std::mutex>(node.*AnyNode::lock);
-}
 
 NodeCalls::NodeCalls()
     : lock_(compiler_interface_mutex()), installed_(std::make_unique<DirectCalls>()) {}

@@ -7,10 +7,6 @@
 
 namespace ahead::engine {
 
-/// Keeps other threads from reading or releasing what the node holds: takes the lock that nodes
-/// themselves take for that.
-std::unique_lock<std::mutex> lock_node(torch::autograd::Node& node);
-
 /// While it lives, autograd nodes whose apply_with_saved is called on this thread call their
 /// formulas straight away, with what stands for their saved tensors. One at a time in a process;
 /// other threads wait.

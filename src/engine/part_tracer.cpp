@@ -1,5 +1,6 @@
 #include "engine/part_tracer.h"
 
+#include <ATen/SequenceNumber.h>
 #include <ATen/ops/add.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
@@ -7,17 +8,26 @@
 
 #include <algorithm>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "ahead/errors.h"
+#include "ahead/passes.h"
 #include "ahead/trace.h"
+#include "base/private_members.h"
+#include "engine/false_history.h"
+#include "engine/leaf.h"
 #include "engine/node_calls.h"
 #include "engine/operators.h"
 #include "ir/sizes/expression_node.h"
 #include "ir/sizes/layout.h"
 #include "ops/facts/node_facts.h"
 #include "passes/stages.h"
+#include "runtime/node/compiled_node.h"
+#include "tensors/autograd_graph.h"
 #include "trace/joint_trace.h"
+#include "trace/tensor/fake_tensor.h"
 #include "trace/tracer.h"
 
 namespace ahead::engine {
@@ -46,20 +56,35 @@ class PartTracer {
         gradients_(gradients),
         pattern_(sizes == nullptr ? nullptr : &sizes->pattern),
         guards_(sizes == nullptr ? nullptr : std::make_shared<SizeGuards>(sizes->values)),
+        with_history_(at::GradMode::is_enabled()),
         places_(backward.num_places()),
         results_(backward.task().captured_vars_.size()),
         state_(std::vector<std::optional<c10::SymInt>>(backward.call().all_size_inputs.size()), 0) {
     part_.begin = begin;
     part_.end = end;
+    part_.with_history = with_history_;
   }
 
+  /// Whatever fails is a reason to leave a step to itself.
   Part run() {
+    try {
+      return make();
+    } catch (const ahead::Error& error) {
+      throw NotTraceable(part_.end, error.msg());
+    }
+  }
+
+ private:
+  using ArgumentKind = Part::Argument::Kind;
+
+  Part make() {
     find_places();
+    find_leaves();
     if (is_lifted()) lift_sizes();
     Graph graph = trace();
     check_functional(graph);
-    using passes::Stages;
-    Stages({}, Stages::Keep::Nothing).optimise(graph, "");
+    add_new_grads(graph);
+    optimise(graph);
     drop_unused_inputs(graph);
     note_offsets(graph);
     if (is_lifted()) add_sizes(graph);
@@ -68,17 +93,20 @@ class PartTracer {
     return std::move(part_);
   }
 
- private:
-  using ArgumentKind = Part::Argument::Kind;
-
   Graph trace() {
-    try {
-      const std::vector<at::Tensor> inputs = gather_inputs();
-      return tracing::trace_symbolic(
-          [this](const std::vector<at::Tensor>& traced) { return follow(traced); }, inputs,
-          layouts_, guards_);
-    } catch (const ahead::Error& error) {
-      throw NotTraceable(part_.end, error.msg());
+    const std::vector<at::Tensor> inputs = gather_inputs();
+    return tracing::trace_symbolic(
+        [this](const std::vector<at::Tensor>& traced) { return follow(traced); }, inputs, layouts_,
+        guards_);
+  }
+
+  /// Where the results get a history, equal calls stay two: gradients would be added up elsewhere.
+  void optimise(Graph& graph) const {
+    using passes::Stages;
+    if (with_history_) {
+      passes::eliminate_dead_code(graph);
+    } else {
+      Stages({}, Stages::Keep::Nothing).optimise(graph, "");
     }
   }
 
@@ -122,7 +150,9 @@ class PartTracer {
       const auto count = static_cast<size_t>(input.dim());
       add_layout({dims(*first, count), dims(*first + count, count), input.storage_offset()});
     }
-    for (Part::Expected& expected : part_.expected) lift_gradient(expected);
+    for (Part::Expected& expected : part_.expected)
+      if (expected.gradient) lift_gradient(expected, gradients_.at(expected.place));
+    for (Part::Accumulation& accumulation : part_.accumulations) lift_leaf(accumulation);
   }
 
   /// Says what stands for the numbers that custom functions hold.
@@ -135,16 +165,28 @@ class PartTracer {
     }
   }
 
-  void lift_gradient(Part::Expected& expected) {
-    if (!expected.gradient) return;
+  /// A leaf, whose layout no operator asks for, and what is added to.
+  void lift_leaf(Part::Accumulation& accumulation) {
+    if (accumulation.is_deferred()) return;
+    const Step& s = step(accumulation.step);
+    const at::Tensor& leaf = leaf_of(s);
+    if (known_leaf(leaf) == kUnknown) {
+      Layout layout{dims(backward_.sizes_of_place(s.first_place), static_cast<size_t>(leaf.dim())),
+                    Dims(leaf.strides()), leaf.storage_offset()};
+      if (leaf.is_contiguous()) layout.strides = Layout::contiguous(layout.sizes).strides;
+      add_layout(std::move(layout));
+    }
+    if (accumulation.grad.gradient) lift_gradient(accumulation.grad, grad_of(s));
+  }
+
+  void lift_gradient(Part::Expected& expected, const at::Tensor& gradient) {
     const TensorMeta& meta = *expected.gradient;
     const size_t first = backward_.sizes_of_place(expected.place);
     Layout layout{dims(first, meta.sizes.size()), meta.strides, meta.offset};
-    expected.is_contiguous = gradients_.at(expected.place).is_contiguous();
+    expected.is_contiguous = gradient.is_contiguous();
     if (expected.is_contiguous) {
       layout.strides = Layout::contiguous(layout.sizes).strides;
     }
-    const at::Tensor& gradient = gradients_.at(expected.place);
     const std::vector<int64_t>& values = guards_->values();
     TORCH_CHECK(layout.describes(gradient, values) &&
                     gradient.strides() == at::IntArrayRef(layout.strides.at(values)),
@@ -183,8 +225,56 @@ class PartTracer {
     }
   }
 
-  /// Tensors without history: that of what nodes hold does not matter for first derivatives. But a
-  /// few formulas ask whether a tensor requires grad.
+  void find_leaves() {
+    for (size_t i = 0; i < backward_.inputs().size(); ++i) {
+      const at::Tensor& input = backward_.inputs()[i];
+      if (input.defined()) inputs_.emplace(input.unsafeGetTensorImpl(), inputs_.size());
+    }
+    for (size_t i = part_.begin; i < part_.end; ++i) {
+      if (kinds_[i] == Step::Kind::Accumulate) part_.accumulations.push_back(describe_leaf(i));
+    }
+  }
+
+  Part::Accumulation describe_leaf(size_t index) const {
+    const Step& s = step(index);
+    const at::Tensor &leaf = leaf_of(s), &grad = grad_of(s);
+    Part::Accumulation found{index,         why_deferred(s), leaf.scalar_type(),
+                             leaf.device(), leaf.dim(),      {s.first_place, {}}};
+    if (!found.is_deferred() && grad.defined()) found.grad.gradient = TensorMeta::of(grad);
+    return found;
+  }
+
+  /// Why a graph cannot add to the `.grad` of this leaf; empty: it can.
+  std::string why_deferred(const Step& s) const {
+    const at::Tensor &leaf = leaf_of(s), &grad = grad_of(s);
+    const auto& metadata = s.node->input_metadata(0);
+    if (is_added_to(leaf)) return "its tensor has another such node";
+    if (!takes_gradient(leaf)) return "its tensor is no leaf that requires grad any more";
+    if (!is_plain_gradient(leaf.detach())) return "its tensor is not a plain one";
+    if (leaf.sym_sizes() != c10::SymIntArrayRef(metadata.shape_as_dim_vector()))
+      return "its tensor has other sizes than in the forward";
+    if (!grad.defined()) return "";
+    if (!is_plain_gradient(grad))
+      return "its `.grad` is sparse, has a history or is otherwise special";
+    return is_lifted() && grad.sizes() != leaf.sizes() ? "its `.grad` has other sizes" : "";
+  }
+
+  bool is_added_to(const at::Tensor& leaf) const {
+    return std::any_of(part_.accumulations.begin(), part_.accumulations.end(),
+                       [&](const auto& one) { return leaf_of(step(one.step)).is_same(leaf); });
+  }
+
+  static constexpr size_t kUnknown = SIZE_MAX;
+
+  /// The position among the graph's inputs of a leaf that some node holds as well.
+  size_t known_leaf(const at::Tensor& leaf) const {
+    const auto found = inputs_.find(leaf.unsafeGetTensorImpl());
+    return found == inputs_.end() ? kUnknown : found->second;
+  }
+
+  /// Leaves that require grad where what they stand for does: what history that has does not matter
+  /// to formulas, but a few ask whether there is one, and the operators that are recorded differ in
+  /// grad mode.
   std::vector<at::Tensor> gather_inputs() {
     std::vector<at::Tensor> inputs;
     for (size_t i = 0; i < backward_.inputs().size(); ++i) {
@@ -195,45 +285,130 @@ class PartTracer {
     }
     for (const Part::Expected& expected : part_.expected) {
       if (!expected.gradient) continue;
-      inputs.push_back(gradients_.at(expected.place).variable_data());
+      const at::Tensor& gradient = gradients_.at(expected.place);
+      inputs.push_back(gradient.variable_data().set_requires_grad(gradient.requires_grad()));
       part_.arguments.push_back({ArgumentKind::Gradient, expected.place});
     }
+    for (const Part::Accumulation& accumulation : part_.accumulations)
+      gather_leaf(accumulation, inputs);
     return inputs;
   }
 
+  void gather_leaf(const Part::Accumulation& accumulation, std::vector<at::Tensor>& inputs) {
+    if (accumulation.is_deferred()) return;
+    const at::Tensor& leaf = leaf_of(step(accumulation.step));
+    if (known_leaf(leaf) == kUnknown) {
+      inputs.push_back(leaf.variable_data().set_requires_grad(true));
+      part_.arguments.push_back({ArgumentKind::Leaf, accumulation.step});
+    }
+    if (!accumulation.grad.gradient) return;
+    const at::Tensor& grad = grad_of(step(accumulation.step));
+    inputs.push_back(grad.variable_data().set_requires_grad(grad.requires_grad()));
+    part_.arguments.push_back({ArgumentKind::Grad, accumulation.step});
+  }
+
   std::vector<at::Tensor> follow(const std::vector<at::Tensor>& traced) {
-    at::NoGradGuard no_grad;
+    const at::AutoGradMode mode(with_history_);
     tracing::Tracer& tracer = *tracing::Tracer::current();
     tracer.writer().set_phase(Phase::Backward);
     for (size_t i = 0; i < traced.size(); ++i) {
-      const Part::Argument& argument = part_.arguments[i];
-      if (argument.kind == ArgumentKind::Gradient) {
-        places_[argument.index] = traced[i];
-      } else {
-        backward_.call().tensor_args.lookup(backward_.inputs()[argument.index]).proxy_tensor =
-            traced[i];
-      }
+      const auto [kind, index] = part_.arguments[i];
+      if (kind == ArgumentKind::Gradient) places_[index] = traced[i];
+      if (kind == ArgumentKind::Leaf) leaves_[index] = tracing::value_of(traced[i]);
+      if (kind == ArgumentKind::Grad) grads_[index] = tracing::value_of(traced[i]);
+      if (kind == ArgumentKind::Input)
+        backward_.call().tensor_args.lookup(backward_.inputs()[index]).proxy_tensor = traced[i];
     }
+    find_known_leaves(traced);
     lift_numbers();
     const std::vector<at::Tensor> before = places_;
     for (current_ = part_.begin; current_ < part_.end; ++current_) follow_step(tracer);
-    return take_outputs(before);
+    std::vector<at::Tensor> outputs = take_outputs(before);
+    if (with_history_) check_history(tracer);
+    return outputs;
   }
 
   void follow_step(tracing::Tracer& tracer) {
     const Step& s = step(current_);
-    const size_t num_inputs = tracer.writer().graph().inputs().size();
+    const Graph& graph = tracer.writer().graph();
+    const size_t num_inputs = graph.inputs().size();
+    const ahead::Node* const before = graph.last();
+    first_sequences_.push_back(at::sequence_number::peek());
     tracer.writer().set_issuer(s.node->getptr());
     note_results(s);
     if (kinds_[current_] == Step::Kind::Accumulate) {
-      at::Tensor gradient = std::move(places_[s.first_place]);
-      if (gradient.defined()) accumulate_grad(gradient, static_cast<int64_t>(current_));
+      accumulate(tracer);
     } else if (kinds_[current_] == Step::Kind::Traced) {
       call(s);
     }
-    if (tracer.writer().graph().inputs().size() != num_inputs) {
+    if (graph.inputs().size() != num_inputs) {
       throw NotTraceable(current_, "it uses a tensor that it does not tell of");
     }
+    number_nodes(before == nullptr ? graph.first() : before->next());
+  }
+
+  void find_known_leaves(const std::vector<at::Tensor>& traced) {
+    for (const Part::Accumulation& accumulation : part_.accumulations) {
+      const size_t input = known_leaf(leaf_of(step(accumulation.step)));
+      if (input != kUnknown) leaves_[accumulation.step] = tracing::value_of(traced[input]);
+    }
+  }
+
+  /// Writes down that the gradient that waits at a leaf is added to its `.grad`. What is deferred
+  /// goes on waiting; where nothing waits, nothing is done.
+  void accumulate(tracing::Tracer& tracer) {
+    at::Tensor& waiting = places_[step(current_).first_place];
+    const auto found = std::find_if(part_.accumulations.begin(), part_.accumulations.end(),
+                                    [&](const auto& one) { return one.step == current_; });
+    if (!waiting.defined()) {
+      part_.accumulations.erase(found);
+    } else if (!found->is_deferred()) {
+      const at::Tensor gradient = std::exchange(waiting, {});
+      record_accumulation(tracer.writer(), tracing::value_of(gradient));
+    }
+  }
+
+  void record_accumulation(tracing::GraphWriter& writer, Value* gradient) {
+    Value* const leaf = leaves_.at(current_);
+    const auto found = grads_.find(current_);
+    Value* const grad = found == grads_.end() ? nullptr : found->second;
+    if (grad != nullptr && !with_history_) {
+      ahead::Node* node = writer.record(accumulate_grad_in_place(), {leaf, grad, gradient});
+      writer.graph().add_return(node, grad->meta);
+      node->set(Tag::Effect);
+      part_.adds_to.push_back(current_);
+      return;
+    }
+    Argument before = grad == nullptr ? Argument(c10::IValue()) : Argument(grad);
+    ahead::Node* node = writer.record(accumulate_grad(), {leaf, std::move(before), gradient});
+    node->set(Tag::Effect);
+    new_grads_.push_back({current_, writer.graph().add_return(node, new_meta(*gradient, *leaf))});
+  }
+
+  /// LibTorch lays a new `.grad` out as its leaf, or else row by row.
+  TensorMeta new_meta(const Value& gradient, const Value& leaf) const {
+    TensorMeta meta = gradient.meta;
+    meta.offset = 0;
+    meta.strides = leaf_of(step(current_)).is_non_overlapping_and_dense()
+                       ? leaf.meta.strides
+                       : Layout::contiguous(meta.sizes).strides;
+    return meta;
+  }
+
+  void add_new_grads(Graph& graph) {
+    for (const auto& [step, value] : new_grads_) {
+      const auto leaf = static_cast<int32_t>(value->producer()->args()[0].value()->index());
+      graph.add_output(value, {Slot::Kind::AccumulatedGrad, leaf}, with_history_);
+      using Kind = Part::Destination::Kind;
+      part_.destinations.push_back(
+          {grads_.count(step) != 0 ? Kind::ReplacedGrad : Kind::NewGrad, step});
+    }
+  }
+
+  /// A graph's nodes have the number of their step.
+  void number_nodes(ahead::Node* first) const {
+    for (ahead::Node* node = first; node != nullptr; node = node->next())
+      node->sequence = static_cast<int64_t>(current_);
   }
 
   void note_results(const Step& s) {
@@ -260,6 +435,9 @@ class PartTracer {
     if (has_formula_of_its_own(*s.node)) {
       throw NotTraceable(current_, "LibTorch's formula reads values");
     }
+    if (with_history_ && typeid(*s.node) == typeid(runtime::CompiledNode)) {
+      throw NotTraceable(current_, "it finds second derivatives by itself");
+    }
     if (dynamic_cast<torch::autograd::AccumulateGrad*>(s.node) != nullptr) {
       throw NotTraceable(current_, "it accumulates gradients in its own way");
     }
@@ -267,8 +445,11 @@ class PartTracer {
     try {
       outputs = apply(s);
       validate(s, outputs);
+      if (with_history_) note_history(outputs);
     } catch (const NotTraceable&) {
       throw;
+    } catch (const c10::Error& error) {
+      throw NotTraceable(current_, error.msg());
     } catch (const std::exception& error) {
       throw NotTraceable(current_, error.what());
     }
@@ -278,6 +459,35 @@ class PartTracer {
       at::Tensor& waiting = places_[static_cast<size_t>(target)];
       waiting = waiting.defined() ? at::add(waiting, outputs[i]) : std::move(outputs[i]);
     }
+  }
+
+  void note_history(const variable_list& outputs) {
+    for (const at::Tensor& output : outputs) {
+      if (output.defined() && output.grad_fn()) histories_.emplace_back(output.grad_fn(), 0);
+    }
+  }
+
+  /// The operators of the graph make the history once more. Where a custom function, a hook or a
+  /// write that autograd does not see had a part in it, theirs would not be the same.
+  void check_history(tracing::Tracer& tracer) {
+    // Nothing of the trace may outlive it.
+    const torch::autograd::edge_list histories = std::exchange(histories_, {});
+    tracing::for_each_node(histories, [&](Node& node) {
+      if (tracing::is_opaque(node))
+        throw NotTraceable(maker_of(node), node.name() + " inside it has a gradient of its own");
+    });
+    if (const ahead::Node* node = find_false_history(tracer.writer().graph()))
+      throw NotTraceable(static_cast<size_t>(node->sequence),
+                         node->op().name() + " has another derivative than what it stands for");
+    if (const Operator* op = tracer.hidden_writes().found())
+      throw NotTraceable(part_.end, op->name() + ": it hides from autograd what it does");
+  }
+
+  /// The step that made a node of the history.
+  size_t maker_of(const Node& node) const {
+    const auto later =
+        std::upper_bound(first_sequences_.begin(), first_sequences_.end(), node.sequence_nr());
+    return part_.begin + static_cast<size_t>(later - first_sequences_.begin()) - 1;
   }
 
   void validate(const Step& s, variable_list& outputs) const {
@@ -326,13 +536,13 @@ class PartTracer {
     for (size_t i = 0; i < results_.size(); ++i) {
       if (!results_[i].defined()) continue;
       outputs.push_back(std::move(results_[i]));
-      part_.destinations.push_back({true, i});
+      part_.destinations.push_back({Part::Destination::Kind::Result, i});
     }
     for (const Part::Expected& expected : part_.expected) {
       at::Tensor& now = places_[expected.place];
       if (!now.defined() || now.is_same(before[expected.place])) continue;
       outputs.push_back(std::move(now));
-      part_.destinations.push_back({false, expected.place});
+      part_.destinations.push_back({Part::Destination::Kind::Place, expected.place});
     }
     for (const at::Tensor& input : backward_.inputs()) {
       backward_.call().tensor_args.lookup(input).proxy_tensor.reset();
@@ -370,11 +580,23 @@ class PartTracer {
   const Gradients& gradients_;
   const SizePattern* const pattern_;
   const std::shared_ptr<SizeGuards> guards_;
+  const bool with_history_;                ///< the backward is run with create_graph
+  torch::autograd::edge_list histories_;   ///< of what the steps returned
+  std::vector<uint64_t> first_sequences_;  ///< for each step, of the history that it makes
   /// Of what is traced, in order; empty: none changes.
   std::vector<std::optional<Layout>> layouts_;
   std::vector<at::Tensor> places_;
   std::vector<at::Tensor> results_;
   TraceState state_;
+  /// What nodes hold, by identity: its position among the graph's inputs.
+  std::unordered_map<const c10::TensorImpl*, size_t> inputs_;
+  /// By step: the leaf and its `.grad` in the graph.
+  std::unordered_map<size_t, Value*> leaves_, grads_;
+  struct NewGrad {
+    size_t step;
+    Value* value;
+  };
+  std::vector<NewGrad> new_grads_;
   Part part_;
   size_t current_ = 0;
 };

@@ -12,6 +12,7 @@ namespace {
 using compiled_autograd::Disable;
 using compiled_autograd::Enable;
 using compiled_autograd::stats;
+using test::all_reasons;
 using test::expect_as_eager;
 using test::grads_of;
 using torch::autograd::AutogradContext;
@@ -233,6 +234,8 @@ TEST(CaBasic, test_index_fill_value_grad_noncontiguous) {
   EXPECT_EQ(counted.captures, 1u);
   // The one node reads indices' values, so it runs as in eager.
   EXPECT_EQ(counted.compiles, 0u);
+  EXPECT_EQ(counted.eager_nodes, 3u) << all_reasons();
+  EXPECT_EQ(counted.eager_fallbacks, 0u);
 }
 
 TEST(CaBasic, test_keep_graph_usage_after_compiled) {
@@ -297,7 +300,9 @@ TEST(CaAccumulateGrad, test_accumulate_without_zero) {
     for (int i = 0; i < 10; ++i) net->forward(torch::ones({2, 4}) * i).sum().backward();
     return grads_of(*net);
   });
-  EXPECT_EQ(counted.captures, 1u);
+  // One without a gradient, one with.
+  EXPECT_EQ(counted.captures, 2u);
+  EXPECT_EQ(counted.eager_nodes + counted.eager_fallbacks, 0u);
 }
 
 TEST(CaAccumulateGrad, test_inplace_grad_update) {
@@ -341,8 +346,14 @@ TEST(CaAccumulateGrad, test_accumulate_grad_capture_lifts_current_grad) {
     return Tensors{x.grad()};
   });
   EXPECT_EQ(counted.captures, 1u);
-  EXPECT_NE(compiled_autograd::graphs().at(0)->str().find("ahead.accumulate_grad"),
-            std::string::npos);
+  EXPECT_EQ(counted.eager_nodes + counted.eager_fallbacks, 0u);
+  const Graph& graph = *compiled_autograd::graphs().at(0);
+  const Node& last = *graph.last();
+  ASSERT_EQ(last.op().name(), "ahead.accumulate_grad_") << graph.str();
+  // The variable and its current gradient are inputs of the graph.
+  EXPECT_EQ(last.args()[0].value()->producer(), nullptr);
+  EXPECT_EQ(last.args()[1].value()->producer(), nullptr);
+  EXPECT_NE(last.args()[2].value()->producer(), nullptr);
 }
 
 TEST(CaAccumulateGrad, test_accumulate_grad_polyfill_case_1_1) {
@@ -367,12 +378,20 @@ TEST(CaAccumulateGrad, test_accumulate_grad_polyfill_case_1_2) {
 }
 
 TEST(CaAccumulateGrad, test_accumulate_grad_polyfill_case_1_3) {
-  expect_as_eager([] {
+  const auto counted = expect_as_eager([] {
     const at::Tensor table = leaf({4, 3});
     const at::Tensor rows = rows_of(table);
     (rows * rows.detach().requires_grad_()).sum().backward({}, true, /*create_graph=*/true);
-    return Tensors{table.grad()};
+    EXPECT_TRUE(table.grad().is_sparse());
+    EXPECT_TRUE(table.grad().requires_grad());
+    const Tensors all{table.grad().detach()};
+    table.mutable_grad().reset();
+    return all;
   });
+  EXPECT_EQ(counted.captures, 1u);
+  EXPECT_EQ(counted.eager_fallbacks, 0u);
+  // What makes the sparse gradient.
+  EXPECT_EQ(counted.eager_nodes, 3u) << all_reasons();
 }
 
 TEST(CaAccumulateGrad, test_accumulate_grad_polyfill_case_1_5_1) {
@@ -406,7 +425,10 @@ Tensors onto(const at::Tensor& before, bool sparse, bool create_graph, bool& is_
   const at::Tensor out = sparse ? rows_of(table) : table * 2;
   (out * torch::ones({3}, torch::requires_grad())).sum().backward({}, create_graph, create_graph);
   is_same = table.grad().is_same(before);
-  return {table.grad()};
+  EXPECT_EQ(table.grad().requires_grad(), create_graph);
+  Tensors all{table.grad().detach()};
+  table.mutable_grad().reset();
+  return all;
 }
 
 at::Tensor sparse_grad() {
@@ -417,14 +439,20 @@ at::Tensor sparse_grad() {
 
 TEST(CaAccumulateGrad, test_accumulate_grad_polyfill_case_2_1) {
   bool is_same = true;
-  expect_as_eager([&] { return onto(sparse_grad(), false, false, is_same); });
+  const auto counted = expect_as_eager([&] { return onto(sparse_grad(), false, false, is_same); });
   EXPECT_FALSE(is_same);
+  EXPECT_EQ(counted.eager_fallbacks, 0u);
+  EXPECT_NE(all_reasons().find("its `.grad` is sparse"), std::string::npos) << all_reasons();
 }
 
 TEST(CaAccumulateGrad, test_accumulate_grad_polyfill_case_2_3_1) {
   bool is_same = false;
-  expect_as_eager([&] { return onto(torch::ones({4, 3}), false, false, is_same); });
+  const auto counted = expect_as_eager([&] {
+    return onto(torch::ones({4, 3}), false, false, is_same);
+  });
   EXPECT_TRUE(is_same);
+  EXPECT_EQ(counted.captures, 1u);
+  EXPECT_EQ(counted.eager_nodes + counted.eager_fallbacks, 0u) << all_reasons();
 }
 
 TEST(CaAccumulateGrad, test_accumulate_grad_polyfill_case_2_3_2) {
@@ -441,14 +469,20 @@ TEST(CaAccumulateGrad, test_accumulate_grad_polyfill_case_2_3_3) {
 
 TEST(CaAccumulateGrad, test_accumulate_grad_polyfill_case_3_1) {
   bool is_same = true;
-  expect_as_eager([&] { return onto(sparse_grad(), false, true, is_same); });
+  const auto counted = expect_as_eager([&] { return onto(sparse_grad(), false, true, is_same); });
   EXPECT_FALSE(is_same);
+  EXPECT_EQ(counted.eager_fallbacks, 0u);
+  EXPECT_NE(all_reasons().find("its `.grad` is sparse"), std::string::npos) << all_reasons();
 }
 
 TEST(CaAccumulateGrad, test_accumulate_grad_polyfill_case_3_2) {
   bool is_same = true;
-  expect_as_eager([&] { return onto(torch::ones({4, 3}), false, true, is_same); });
+  const auto counted = expect_as_eager([&] {
+    return onto(torch::ones({4, 3}), false, true, is_same);
+  });
   EXPECT_FALSE(is_same);
+  EXPECT_EQ(counted.captures, 1u);
+  EXPECT_EQ(counted.eager_nodes + counted.eager_fallbacks, 0u) << all_reasons();
 }
 
 }  // namespace

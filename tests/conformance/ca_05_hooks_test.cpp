@@ -237,6 +237,33 @@ Tensors hooked(const std::function<void(const at::Tensor& input, const at::Tenso
   return {x.grad()};
 }
 
+/// The same with the function that registers the hook compiled, whose graphs run in the end, and
+/// with its backwards captured.
+template <class Hook>
+void expect_hooked_as_eager(Hook hook) {
+  const auto function = [hook](const at::Tensor& x) {
+    const at::Tensor y = x * 2;
+    hook(x, y);
+    return (y.sin() * y).sum();
+  };
+  auto compiled = compile(function);
+  const auto gradient = [](const auto& f) {
+    torch::manual_seed(123);
+    const at::Tensor x = leaf({4});
+    f(x).backward();
+    return x.grad();
+  };
+  const at::Tensor expected = gradient(function);
+  compiled_autograd::reset();
+  const compiled_autograd::Enable on;
+  for (int call = 0; call < 8; ++call)
+    EXPECT_EQ(tensor_difference(expected, gradient(compiled)), "") << "call " << call;
+  EXPECT_GT(compiled.stats().cache_hits, 0u);
+  EXPECT_EQ(compiled.stats().eager_calls, 0u);
+  EXPECT_EQ(compiled_autograd::stats().eager_fallbacks, 0u);
+  EXPECT_GT(compiled_autograd::stats().cache_hits, 0u);
+}
+
 TEST(CaCompileHooks, test_tensor_only_register_hook_in_graph_lambda) {
   expect_as_eager([] {
     const at::Tensor x = leaf({4});
@@ -247,20 +274,16 @@ TEST(CaCompileHooks, test_tensor_only_register_hook_in_graph_lambda) {
 }
 
 TEST(CaCompileHooks, test_tensor_register_hook_in_graph_lambda) {
-  expect_as_eager([] {
-    return hooked([](const at::Tensor& x, const at::Tensor&) {
-      x.register_hook([](const at::Tensor& grad) { return grad * 2; });
-    });
+  expect_hooked_as_eager([](const at::Tensor& x, const at::Tensor&) {
+    x.register_hook([](const at::Tensor& grad) { return grad * 2; });
   });
 }
 
 TEST(CaCompileHooks, test_tensor_only_register_hook_in_graph_local_inner) {
-  expect_as_eager([] {
-    return hooked([](const at::Tensor& x, const at::Tensor& y) {
-      const auto twice = [](const at::Tensor& grad) { return grad * 2; };
-      x.register_hook(twice);
-      y.register_hook(twice);
-    });
+  expect_hooked_as_eager([](const at::Tensor& x, const at::Tensor& y) {
+    const auto twice = [](const at::Tensor& grad) { return grad * 2; };
+    x.register_hook(twice);
+    y.register_hook(twice);
   });
 }
 
@@ -269,17 +292,13 @@ at::Tensor halved(const at::Tensor& grad) {
 }
 
 TEST(CaCompileHooks, test_tensor_register_hook_in_graph_local) {
-  expect_as_eager([] {
-    return hooked([](const at::Tensor& x, const at::Tensor&) { x.register_hook(halved); });
-  });
+  expect_hooked_as_eager([](const at::Tensor& x, const at::Tensor&) { x.register_hook(halved); });
 }
 
 TEST(CaCompileHooks, test_tensor_register_hook_in_graph_break_handle_local) {
-  expect_as_eager([] {
-    return hooked([](const at::Tensor& x, const at::Tensor&) {
-      x.remove_hook(x.register_hook(halved));
-      x.register_hook([](const at::Tensor& grad) { return grad * 3; });
-    });
+  expect_hooked_as_eager([](const at::Tensor& x, const at::Tensor&) {
+    x.remove_hook(x.register_hook(halved));
+    x.register_hook([](const at::Tensor& grad) { return grad * 3; });
   });
 }
 
@@ -295,38 +314,30 @@ TEST(CaCompileHooks, test_hook_on_intermediate_with_container) {
 }
 
 TEST(CaCompileHooks, test_tensor_register_global_hook) {
-  expect_as_eager([] {
-    return hooked([](const at::Tensor& x, const at::Tensor&) {
-      x.register_hook([](const at::Tensor& grad) { return grad * 4; });
-    });
+  expect_hooked_as_eager([](const at::Tensor& x, const at::Tensor&) {
+    x.register_hook([](const at::Tensor& grad) { return grad * 4; });
   });
 }
 
 TEST(CaCompileHooks, test_tensor_register_multiple_hooks) {
-  expect_as_eager([] {
-    return hooked([](const at::Tensor& x, const at::Tensor&) {
-      x.register_hook([](const at::Tensor& grad) { return grad * 4; });
-      x.register_hook([](const at::Tensor& grad) { return grad / 2; });
-      x.register_hook([](const at::Tensor& grad) { return grad * 3; });
-    });
+  expect_hooked_as_eager([](const at::Tensor& x, const at::Tensor&) {
+    x.register_hook([](const at::Tensor& grad) { return grad * 4; });
+    x.register_hook([](const at::Tensor& grad) { return grad / 2; });
+    x.register_hook([](const at::Tensor& grad) { return grad * 3; });
   });
 }
 
 TEST(CaCompileHooks, test_tensor_register_hook_in_graph_break_handle_lambda) {
-  expect_as_eager([] {
-    return hooked([](const at::Tensor& x, const at::Tensor&) {
-      const auto first = x.register_hook([](const at::Tensor& grad) { return grad * 2; });
-      x.remove_hook(first);
-      x.register_hook([](const at::Tensor& grad) { return grad * 3; });
-    });
+  expect_hooked_as_eager([](const at::Tensor& x, const at::Tensor&) {
+    const auto first = x.register_hook([](const at::Tensor& grad) { return grad * 2; });
+    x.remove_hook(first);
+    x.register_hook([](const at::Tensor& grad) { return grad * 3; });
   });
 }
 
 TEST(CaCompileHooks, test_hook_on_intermediate) {
-  expect_as_eager([] {
-    return hooked([](const at::Tensor&, const at::Tensor& y) {
-      y.register_hook([](const at::Tensor& grad) { return grad + 1; });
-    });
+  expect_hooked_as_eager([](const at::Tensor&, const at::Tensor& y) {
+    y.register_hook([](const at::Tensor& grad) { return grad + 1; });
   });
 }
 
@@ -356,10 +367,8 @@ TEST(CaCompileHooks, test_hook_on_intermediate_from_split) {
 }
 
 TEST(CaCompileHooks, test_intermediary_hooks) {
-  expect_as_eager([] {
-    return hooked([](const at::Tensor&, const at::Tensor& y) {
-      y.register_hook([](const at::Tensor& grad) { return grad * 2; });
-    });
+  expect_hooked_as_eager([](const at::Tensor&, const at::Tensor& y) {
+    y.register_hook([](const at::Tensor& grad) { return grad * 2; });
   });
 }
 

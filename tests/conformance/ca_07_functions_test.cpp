@@ -11,6 +11,7 @@ namespace ahead::conformance {
 namespace {
 
 using compiled_autograd::stats;
+using test::all_reasons;
 using test::expect_as_eager;
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
@@ -79,6 +80,7 @@ TEST(CaFunctions, test_custom_fn_multiple_grads) {
     return Tensors{x.grad(), y.grad()};
   });
   EXPECT_EQ(counted.captures, 1u);
+  EXPECT_EQ(counted.eager_nodes + counted.eager_fallbacks, 0u) << all_reasons();
 }
 
 struct Mixed : Function<Mixed> {
@@ -245,7 +247,12 @@ TEST(CaAot, test_higher_order_gradients) {
     }
     return all;
   };
-  expect_as_eager([&] { return orders([](const at::Tensor& x) { return x.pow(3); }, 4); });
+  const auto counted =
+      expect_as_eager([&] { return orders([](const at::Tensor& x) { return x.pow(3); }, 4); });
+  // Four captures in the first run, then none.
+  EXPECT_EQ(counted.captures, 4u) << all_reasons();
+  EXPECT_EQ(counted.cache_hits, 8u);
+  EXPECT_EQ(counted.eager_nodes + counted.eager_fallbacks, 0u) << all_reasons();
   auto cubed = compiled_by_call([](const at::Tensor& x) { return x * x * x; }, {},
                                 torch::tensor(3.0).requires_grad_());
   compiled_autograd::Enable on;
@@ -254,6 +261,7 @@ TEST(CaAot, test_higher_order_gradients) {
     EXPECT_EQ(all[i].item<float>(), std::vector<float>({12, 12, 6})[i]);
   }
   expect_hits(cubed);
+  EXPECT_EQ(compiled_autograd::stats().eager_fallbacks, 0u);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <torch/torch.h>
 
 #include "ahead/compiled_autograd.h"
+#include "ahead/interpret.h"
 #include "support/engine_check.h"
 
 namespace ahead {
@@ -26,7 +27,8 @@ TEST(EngineAccumulate, WithoutZeroingOneProgramServes) {
     for (int i = 0; i < 10; ++i) (x * x).sum().backward();
     return std::vector<at::Tensor>{x.grad()};
   });
-  EXPECT_EQ(stats.captures, 1u);
+  // One without a `.grad`, one with.
+  EXPECT_EQ(stats.captures, 2u);
 }
 
 TEST(EngineAccumulate, StealsAGradientThatNobodyElseHolds) {
@@ -150,7 +152,142 @@ TEST(EngineAccumulate, WholeTrainingStepWithMicroBatches) {
     for (const at::Tensor& p : net->parameters()) results.push_back(p);
     return results;
   });
-  EXPECT_EQ(stats.captures, 1u);
+  EXPECT_EQ(stats.captures, 2u);
+}
+
+/// The nodes that add to the gradients of leaves, in order.
+std::vector<const Node*> accumulations(const Graph& graph) {
+  std::vector<const Node*> found;
+  for (const Node& node : graph.nodes()) {
+    if (node.op().name().starts_with("ahead.accumulate_grad")) found.push_back(&node);
+  }
+  return found;
+}
+
+TEST(EngineAccumulate, WhetherThereIsAGradIsAGuardOfThePart) {
+  const auto stats = expect_as_eager([] {
+    const at::Tensor x = leaf({4});
+    for (int i = 0; i < 10; ++i) (x * x).sum().backward();
+    x.mutable_grad().reset();
+    (x * x).sum().backward();
+    return std::vector<at::Tensor>{x.grad()};
+  });
+  EXPECT_EQ(stats.compiles, 2u);
+  EXPECT_EQ(stats.cache_hits, 31u);
+  EXPECT_EQ(stats.eager_fallbacks, 0u);
+}
+
+TEST(EngineAccumulate, GraphRunsByItself) {
+  compiled_autograd::reset();
+  const at::Tensor x = leaf({4}), w = leaf({4});
+  {
+    compiled_autograd::Enable on;
+    for (int i = 0; i < 2; ++i) (x * w).sum().backward();
+  }
+  const auto graphs = compiled_autograd::graphs();
+  ASSERT_EQ(graphs.size(), 2u);
+  const at::Tensor one = torch::ones({});
+  for (const auto& graph : graphs) EXPECT_EQ(Graph::parse(graph->str()).str(), graph->str());
+
+  const auto argument = [&](const Graph::Input& input, bool is_leaf_x, at::Tensor grad) {
+    if (input.value->meta.sizes.empty()) return one;
+    if (!input.value->meta.requires_grad) return grad;
+    return is_leaf_x ? x : w;
+  };
+  // Without gradients: they are results, which name their leaves.
+  std::vector<at::Tensor> arguments;
+  for (const Graph::Input& input : graphs[0]->inputs())
+    arguments.push_back(argument(input, arguments.empty(), {}));
+  const auto results = interpret(*graphs[0], arguments);
+  ASSERT_EQ(results.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    const Slot slot = graphs[0]->outputs()[i].slot;
+    ASSERT_EQ(slot.kind, Slot::Kind::AccumulatedGrad);
+    const bool is_x = arguments[static_cast<size_t>(slot.index)].is_same(x);
+    EXPECT_TRUE(at::equal(results[i], is_x ? w : x));
+  }
+
+  // With gradients: these are arguments that are written to.
+  arguments.clear();
+  for (const Graph::Input& input : graphs[1]->inputs())
+    arguments.push_back(argument(input, arguments.empty(), torch::ones({4})));
+  EXPECT_TRUE(interpret(*graphs[1], arguments).empty());
+  for (const Node* node : accumulations(*graphs[1])) {
+    const bool is_x = arguments[node->args()[0].value()->index()].is_same(x);
+    EXPECT_TRUE(at::equal(arguments[node->args()[1].value()->index()], (is_x ? w : x) + 1));
+  }
+}
+
+TEST(EngineAccumulate, InTheOrderOfEager) {
+  compiled_autograd::reset();
+  const auto make_leaves = [] {
+    std::vector<at::Tensor> leaves;
+    for (int64_t i = 0; i < 6; ++i) leaves.push_back(leaf({i + 2}));
+    return leaves;
+  };
+  const auto backward = [](const std::vector<at::Tensor>& leaves) {
+    at::Tensor sum = leaves[5].sum();
+    for (size_t i = 0; i < 5; ++i) sum = (sum * leaves[i].exp()).sum();
+    sum.backward();
+  };
+  std::vector<int64_t> eager, captured;
+  const std::vector<at::Tensor> watched = make_leaves();
+  for (const at::Tensor& one : watched) {
+    const int64_t size = one.size(0);
+    one.register_hook([&eager, size](const at::Tensor& grad) {
+      eager.push_back(size);
+      return grad;
+    });
+  }
+  backward(watched);
+  compiled_autograd::Enable on;
+  backward(make_leaves());
+  ASSERT_EQ(compiled_autograd::graphs().size(), 1u);
+  const Graph& graph = *compiled_autograd::graphs()[0];
+  for (const Node* node : accumulations(graph)) {
+    captured.push_back(node->args()[0].value()->meta.sizes[0].fixed());
+    // As soon as its gradient is there.
+    EXPECT_EQ(node->args()[2].value()->producer(), node->prev()) << graph.str();
+  }
+  EXPECT_EQ(captured, eager);
+}
+
+TEST(EngineAccumulate, LeavesThatWereFrozenMeanwhile) {
+  expect_as_eager([] {
+    const at::Tensor x = leaf({4}), w = leaf({4});
+    for (int i = 0; i < 3; ++i) {
+      const at::Tensor y = (x.exp() * w).sum();
+      w.requires_grad_(i != 1);
+      y.backward();
+      w.requires_grad_(true);
+    }
+    return std::vector<at::Tensor>{x.grad(), w.grad()};
+  });
+}
+
+TEST(EngineAccumulate, SparseGradsAreLeftToTheLeaf) {
+  const auto stats = expect_as_eager([] {
+    const at::Tensor x = leaf({4, 2}), w = leaf({4, 2});
+    x.mutable_grad() = torch::eye(4).narrow(1, 0, 2).to_sparse();
+    (x * w).sum().backward();
+    return std::vector<at::Tensor>{x.grad(), w.grad()};
+  });
+  EXPECT_EQ(stats.compiles, 1u);
+  EXPECT_NE(test::all_reasons().find("its `.grad` is sparse"), std::string::npos)
+      << test::all_reasons();
+}
+
+TEST(EngineAccumulate, LeavesOfChangingSizes) {
+  const auto stats = expect_as_eager([] {
+    std::vector<at::Tensor> grads;
+    for (int64_t size : {2, 3, 5, 6}) {
+      const at::Tensor x = leaf({size, 3}), w = leaf({3});
+      for (int i = 0; i < 2; ++i) (x * w).sum().backward();
+      grads.insert(grads.end(), {x.grad(), w.grad()});
+    }
+    return grads;
+  });
+  EXPECT_EQ(stats.compiles, 4u) << test::all_reasons();
 }
 
 }  // namespace

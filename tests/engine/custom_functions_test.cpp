@@ -385,26 +385,35 @@ TEST(EngineCustomFunctions, ListsAndOptionalArguments) {
   });
 }
 
-struct Doubled : Function<Doubled> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
-    context->save_for_backward({x});
-    return x * x;
+/// Holds more constants than LibTorch counts.
+struct LongNames : Function<LongNames> {
+  static constexpr bool is_traceable = true;
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
+                            const std::string& last) {
+    c10::List<std::string> names;
+    for (int i = 0; i < 100; ++i) names.push_back(std::string(1000, 'a'));
+    names.push_back(last);
+    context->saved_data["names"] = names;
+    return x * 2;
   }
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    return {grads[0] * 2 * context->get_saved_variables()[0]};
+    const auto names = context->saved_data["names"].toList();
+    return {grads[0] * static_cast<int64_t>(names.get(100).toStringRef().size()), at::Tensor()};
   }
 };
 
-TEST(EngineCustomFunctions, SecondOrderOfAFunction) {
+TEST(EngineCustomFunctions, KeysOfAnyLength) {
   const auto stats = expect_as_eager([] {
-    const at::Tensor x = leaf({4});
-    const at::Tensor y = Doubled::apply(x.exp()).sin().sum();
-    const at::Tensor first = torch::autograd::grad({y}, {x}, {}, true, /*create_graph=*/true)[0];
-    first.pow(2).sum().backward();
-    return Tensors{first.detach(), x.grad()};
+    Tensors all;
+    for (const char* last : {"one", "three", "one"}) {
+      const at::Tensor x = leaf({4});
+      LongNames::apply(x.exp(), last).sum().backward();
+      all.push_back(x.grad());
+    }
+    return all;
   });
-  EXPECT_EQ(stats.eager_fallbacks, 3u);
-  EXPECT_EQ(stats.captures, 1u);
+  EXPECT_EQ(stats.captures, 2u);
+  EXPECT_EQ(stats.eager_nodes, 0u) << test::all_reasons();
 }
 
 }  // namespace

@@ -121,7 +121,8 @@ TEST(EngineLookUp, RemembersAsManyAsItNeeds) {
     }
     return found;
   });
-  EXPECT_EQ(stats.captures, 14u);
+  // The very first backward() finds no `.grad`.
+  EXPECT_EQ(stats.captures, 15u);
 }
 
 }  // namespace

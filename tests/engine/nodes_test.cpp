@@ -31,6 +31,8 @@ TEST(EngineNodes, MlpIsOneGraph) {
   for (const Node& node : graph.nodes()) {
     ASSERT_NE(node.provenance, nullptr);
     EXPECT_EQ(node.phase, Phase::Backward);
+    // The number of its NodeCall, in eager's order.
+    EXPECT_GE(node.sequence, node.prev() == nullptr ? 1 : node.prev()->sequence);
   }
   EXPECT_EQ(*graph.last()->provenance, "torch::autograd::AccumulateGrad");
 }

@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <iostream>
+#include <sstream>
+
 #include <thread>
 
 #include "ahead/compiled_autograd.h"
@@ -74,26 +77,77 @@ TEST(EngineScopes, ResetForgets) {
   EXPECT_TRUE(compiled_autograd::reasons().empty());
 }
 
-TEST(EngineScopes, CreateGraphRunsInTheEagerEngine) {
-  const auto counted = expect_as_eager([] {
-    const at::Tensor x = leaf({3});
-    const at::Tensor first =
-        torch::autograd::grad({x.pow(4).sum()}, {x}, {}, true, /*create_graph=*/true)[0];
-    const at::Tensor second = torch::autograd::grad({first.sum()}, {x}, {}, true, true)[0];
-    second.sum().backward();
-    return std::vector<at::Tensor>{first.detach(), second.detach(), x.grad()};
-  });
-  EXPECT_EQ(counted.eager_fallbacks, 6u);
-  EXPECT_EQ(counted.captures, 1u);
-  ASSERT_FALSE(compiled_autograd::reasons().empty());
-  EXPECT_NE(compiled_autograd::reasons()[0].find("create_graph"), std::string::npos);
-}
-
 TEST(EngineScopes, FullgraphThrowsInstead) {
   Enable on({.fullgraph = true});
   const at::Tensor x = leaf({3});
   gradient();
-  EXPECT_THROW(torch::autograd::grad({x.pow(4).sum()}, {x}, {}, true, true), Unsupported);
+  torch::autograd::DetectAnomalyGuard anomaly;
+  EXPECT_THROW(torch::autograd::grad({x.pow(4).sum()}, {x}), Unsupported);
+}
+
+TEST(EngineScopes, FullgraphNamesTheCut) {
+  Enable on({.fullgraph = true});
+  const at::Tensor x = leaf({3});
+  const at::Tensor h = x.exp();
+  h.register_hook([](const at::Tensor& grad) { return grad * 2; });
+  try {
+    h.sin().sum().backward();
+    FAIL() << "it is cut";
+  } catch (const Unsupported& error) {
+    EXPECT_NE(error.msg().find("cut at ExpBackward0 (step 3)"), std::string::npos) << error.msg();
+    EXPECT_NE(error.msg().find("it has hooks"), std::string::npos) << error.msg();
+  }
+  EXPECT_FALSE(x.grad().defined());
+  x.backward(torch::ones({3}));
+  EXPECT_TRUE(x.grad().defined());
+}
+
+TEST(EngineScopes, EveryEagerNodeAndCutIsCounted) {
+  const auto counted = expect_as_eager([] {
+    const at::Tensor x = leaf({3});
+    const at::Tensor h = x.exp(), g = h.sin();
+    h.register_hook([](const at::Tensor& grad) { return grad * 2; });
+    g.register_hook([](const at::Tensor& grad) { return grad * 3; });
+    (g * g).sum().backward();
+    return std::vector<at::Tensor>{x.grad()};
+  });
+  EXPECT_EQ(counted.eager_nodes, 6u);
+  EXPECT_EQ(counted.cuts, 3u);  // the two stand side by side
+  EXPECT_EQ(counted.captures, 1u);
+  EXPECT_EQ(counted.cache_hits, 2u);
+  EXPECT_NE(test::all_reasons().find("SinBackward0 runs as in eager: it has hooks"),
+            std::string::npos)
+      << test::all_reasons();
+}
+
+TEST(EngineScopes, FirstRunIsNoHitEvenIfNothingIsTraced) {
+  const auto counted = expect_as_eager([] {
+    const at::Tensor x = leaf({3});
+    const at::Tensor y = x.sum();
+    y.register_hook([](const at::Tensor& grad) { return grad * 2; });
+    x.register_hook([](const at::Tensor& grad) { return grad * 3; });
+    y.backward();
+    return std::vector<at::Tensor>{x.grad()};
+  });
+  EXPECT_EQ(counted.compiles, 0u);
+  EXPECT_EQ(counted.captures, 1u);
+  EXPECT_EQ(counted.cache_hits, 2u);
+}
+
+TEST(EngineScopes, VerbosePrintsReasons) {
+  compiled_autograd::reset();
+  std::ostringstream printed;
+  std::streambuf* const before = std::clog.rdbuf(printed.rdbuf());
+  {
+    Enable on({.verbose = true});
+    gradient();
+    torch::autograd::DetectAnomalyGuard anomaly;
+    gradient();
+  }
+  std::clog.rdbuf(before);
+  for (const std::string& reason : compiled_autograd::reasons())
+    EXPECT_NE(printed.str().find("[ahead compiled autograd] " + reason), std::string::npos);
+  EXPECT_NE(printed.str().find("anomaly mode is on"), std::string::npos) << printed.str();
 }
 
 TEST(EngineScopes, AnomalyModeIsEagers) {
@@ -195,21 +249,6 @@ TEST(EngineScopes, SeveralThreadsAtOnce) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong, 0);
   EXPECT_EQ(stats().cache_hits + stats().cache_misses, 100u);
-}
-
-TEST(EngineScopes, GraphRunOutsideABackwardSaysSo) {
-  compiled_autograd::reset();
-  {
-    Enable on;
-    gradient();
-  }
-  const Graph graph = *compiled_autograd::graphs().at(0);
-  std::vector<at::Tensor> arguments;
-  for (const Graph::Input& input : graph.inputs()) {
-    arguments.push_back(torch::ones(input.value->meta.sizes));
-  }
-  EXPECT_THROW(interpret(graph, arguments), UserError);
-  EXPECT_EQ(Graph::parse(graph.str()).str(), graph.str());
 }
 
 }  // namespace

@@ -448,14 +448,10 @@ Table functions() {
   };
 }
 
-/// The gradients by the parameters and by what the function took.
-Tensors gradients(const Sample& sample, int64_t n) {
-  torch::manual_seed(n);
-  const at::Tensor output = sample.output(n);
-  at::Tensor loss = output;
-  if (output.dim() > 0) loss = (output * torch::rand_like(output)).sum();
+/// The parameters and what the function took.
+Tensors leaves_of(const at::Tensor& output, const Sample& sample) {
   Tensors leaves = sample.parameters;
-  std::vector<torch::autograd::Node*> nodes{loss.grad_fn().get()};
+  std::vector<torch::autograd::Node*> nodes{output.grad_fn().get()};
   std::set<torch::autograd::Node*> seen(nodes.begin(), nodes.end());
   while (!nodes.empty()) {
     torch::autograd::Node* node = nodes.back();
@@ -467,6 +463,16 @@ Tensors gradients(const Sample& sample, int64_t n) {
         nodes.push_back(edge.function.get());
     }
   }
+  return leaves;
+}
+
+/// The gradients by the parameters and by what the function took.
+Tensors gradients(const Sample& sample, int64_t n) {
+  torch::manual_seed(n);
+  const at::Tensor output = sample.output(n);
+  at::Tensor loss = output;
+  if (output.dim() > 0) loss = (output * torch::rand_like(output)).sum();
+  const Tensors leaves = leaves_of(loss, sample);
   loss.backward();
   Tensors grads;
   for (const at::Tensor& tensor : leaves) {
@@ -495,6 +501,52 @@ std::string fall_back(const Sample& sample) {
   return stats.captures <= 2 ? "" : test::all_reasons();
 }
 
+/// The gradient, that of its square with history, and that of the square of this; or what is thrown
+/// if there is none.
+Tensors three_orders(const Sample& sample, std::string& error) {
+  torch::manual_seed(5);
+  const at::Tensor output = sample.output(3);
+  const Tensors leaves = leaves_of(output, sample);
+  Tensors all;
+  at::Tensor loss = output.is_complex() ? at::view_as_real(output).sum() : output.sin().sum();
+  try {
+    for (int order = 0; order < 3 && loss.requires_grad(); ++order) {
+      const Tensors found =
+          torch::autograd::grad({loss}, leaves, {}, true, /*create_graph=*/order < 2, true);
+      loss = torch::zeros({});
+      for (const at::Tensor& gradient : found) {
+        all.push_back(gradient.defined() ? gradient.detach() : gradient);
+        if (gradient.defined() && !gradient.is_complex()) loss = loss + gradient.pow(2).sum();
+      }
+    }
+  } catch (const c10::Error& thrown) {
+    error = thrown.msg();
+  }
+  return all;
+}
+
+void expect_three_orders(const Table& table) {
+  // In graphs its in-place operators are followed by copies, behind which gradients are added up.
+  const std::set<std::string> rounds_otherwise{"LSTM", "LSTM of two layers"};
+  for (const auto& [name, sample] : table) {
+    if (rounds_otherwise.count(name) != 0) continue;
+    SCOPED_TRACE(name);
+    compiled_autograd::reset();
+    std::string error, actual_error;
+    const Tensors expected = three_orders(sample, error);
+    for (int run = 0; run < 2; ++run) {
+      compiled_autograd::Enable on;
+      const Tensors actual = three_orders(sample, actual_error);
+      EXPECT_EQ(actual_error, error);
+      ASSERT_EQ(actual.size(), expected.size());
+      for (size_t i = 0; i < expected.size(); ++i)
+        EXPECT_EQ(tensor_difference(expected[i], actual[i], CompareLayout::EveryStride), "")
+            << "gradient " << i;
+    }
+    EXPECT_EQ(compiled_autograd::stats().eager_fallbacks, 0u);
+  }
+}
+
 /// The first of the reasons that says more than that there was a capture.
 std::string shortened(const std::string& reasons) {
   const size_t found = reasons.find("of their own: ");
@@ -521,6 +573,12 @@ class EngineSizeSweep : public testing::Test {
  protected:
   void SetUp() override { at::set_num_threads(1); }
 };
+
+TEST_F(EngineSizeSweep, ThreeOrdersOfDerivatives) {
+  for (const Table& table :
+       {activations(), layers(), upsamplings(), sequences(), losses(), functions()})
+    expect_three_orders(table);
+}
 
 TEST_F(EngineSizeSweep, Activations) {
   sweep(activations(), {});

@@ -79,7 +79,8 @@ TEST(EngineUnrulyHooks, RetainedGraphRunsAfterAnError) {
     loss.backward();
     return Tensors{x.grad(), y.grad()};
   });
-  EXPECT_EQ(stats.captures, 1u);
+  // The one that throws does not come to the part behind the hook.
+  EXPECT_EQ(stats.captures, 2u);
 }
 
 TEST(EngineUnrulyHooks, ErrorWhileAPartIsCapturedTheFirstTime) {

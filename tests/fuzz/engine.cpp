@@ -84,13 +84,64 @@ at::Tensor without_offset(const at::Tensor& gradient) {
       .copy_(gradient);
 }
 
-void accumulate(const EagerRun& run, const Tensors& roots, const Tensors& tangents, bool twice,
-                Tensors& left) {
-  torch::autograd::backward(roots, tangents, /*retain_graph=*/twice);
-  if (twice) torch::autograd::backward(roots, tangents);
+/// What comes before or after the backward that leaves gradients on leaves.
+enum class Around : uint8_t {
+  Nothing,
+  AnotherBackward,  ///< of the same graph
+  KeptGradients,    ///< leaves have some already, not all of them lying as their leaf
+  SecondOrder,      ///< a backward of the gradients themselves
+};
+
+constexpr Around arounds[] = {Around::AnotherBackward, Around::KeptGradients, Around::Nothing,
+                              Around::SecondOrder};
+
+void keep_gradients(const EagerRun& run) {
+  bool is_transposed = false;
   for (const MadeInput& input : run.inputs()) {
-    if (input.leaf.defined()) left.push_back(without_offset(input.leaf.grad()));
+    if (!input.leaf.defined() || !input.leaf.requires_grad()) continue;
+    at::Tensor kept = at::ones_like(input.leaf.detach());
+    if (is_transposed && kept.dim() == 2) kept = kept.t().contiguous().t();
+    is_transposed = !is_transposed;
+    input.leaf.mutable_grad() = kept;
   }
+}
+
+/// The gradients that leaves have, which are taken away from them.
+Tensors take_gradients(const EagerRun& run) {
+  Tensors taken;
+  for (const MadeInput& input : run.inputs()) {
+    if (!input.leaf.defined()) continue;
+    taken.push_back(input.leaf.grad());
+    input.leaf.mutable_grad().reset();
+  }
+  return taken;
+}
+
+/// Differentiates the sum of the squares of these gradients.
+void differentiate_again(const Tensors& gradients) {
+  at::Tensor sum;
+  for (const at::Tensor& gradient : gradients) {
+    if (!gradient.defined() || !gradient.requires_grad() || gradient.is_complex()) continue;
+    const at::Tensor square = gradient.pow(2).sum().to(at::kDouble);
+    sum = sum.defined() ? sum + square : square;
+  }
+  if (sum.defined()) sum.backward();
+}
+
+void accumulate(const EagerRun& run, const Tensors& roots, const Tensors& tangents, Around around,
+                Tensors& left) {
+  const bool is_first = around == Around::SecondOrder;
+  if (around == Around::KeptGradients) keep_gradients(run);
+  torch::autograd::backward(roots, tangents,
+                            /*retain_graph=*/is_first || around == Around::AnotherBackward,
+                            /*create_graph=*/is_first);
+  if (around == Around::AnotherBackward) torch::autograd::backward(roots, tangents);
+  Tensors gradients = take_gradients(run);
+  for (const at::Tensor& gradient : gradients)
+    left.push_back(without_offset(gradient.defined() ? gradient.detach() : gradient));
+  if (!is_first) return;
+  differentiate_again(gradients);
+  for (const at::Tensor& gradient : take_gradients(run)) left.push_back(without_offset(gradient));
 }
 
 /// The first line of a message; what follows tells where in the process it was thrown.
@@ -113,7 +164,7 @@ void run_backward(EagerRun& run, uint64_t seed, bool compiled, Outcome& outcome)
   if (seed % 2 == 0) {
     outcome.tensors = run.backward(roots, tangents);
   } else {
-    accumulate(run, roots, tangents, /*twice=*/seed % 4 == 1, outcome.tensors);
+    accumulate(run, roots, tangents, arounds[seed / 2 % 4], outcome.tensors);
   }
   outcome.calls = *calls;
 }

@@ -59,8 +59,8 @@ void for_each_saved_tensor(const NodePtr& node, Visit&& visit) {
   }
   if (call.tensor_args.inputs.empty()) return;
   std::unordered_set<const c10::TensorImpl*> unpacked;
-  for (const auto& [saved, arg] : call.tensor_args.*member_of(SavedOf())) {
-    at::Tensor& data = const_cast<SavedVariable*>(saved)->*member_of(SavedDataOf());
+  for (const auto& [saved, arg] : args_by_saved_variable(call.tensor_args)) {
+    at::Tensor& data = saved_data(const_cast<SavedVariable&>(*saved));
     if (!saved->has_hooks() && data.defined()) visit(data);
     if (arg->defined())
       unpacked.insert(call.tensor_args.inputs[arg->index()].unsafeGetTensorImpl());

@@ -73,8 +73,8 @@ OpenContext::~OpenContext() {
 void OpenContext::exchange() {
   if (!is_custom(node_)) return;
   auto& context = reinterpret_cast<torch::autograd::CppNode<AnyFunction>&>(node_).ctx_;
-  std::swap(context.*member_of(NonDifferentiableOf()), non_differentiable_);
-  std::swap(context.*member_of(DirtyOf()), dirty_);
+  std::swap(non_differentiable_tensors(context), non_differentiable_);
+  std::swap(dirty_tensors(context), dirty_);
 }
 
 std::optional<CustomFormula> formula_of(const NodePtr& node) {
