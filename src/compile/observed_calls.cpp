@@ -4,6 +4,7 @@
 
 #include "ahead/detail/compiled_core.h"
 #include "ahead/errors.h"
+#include "base/process_end.h"
 #include "compile/observed_call.h"
 #include "compile/state_run.h"
 #include "observe/tape/expect.h"
@@ -54,7 +55,7 @@ Served ObservedCall::run_eagerly() {
 Served ObservedCall::serve(const FlatTree& inputs, const HostParts& host) {
   state_.calls.fetch_add(1, std::memory_order_relaxed);
   state_.note_thread();
-  if (state_.eager_reason.load() != nullptr) return run_eagerly();
+  if (state_.eager_reason.load() != nullptr || is_process_ending()) return run_eagerly();
   if (!std::all_of(inputs.leaves.begin(), inputs.leaves.end(), is_dense)) {
     const std::string reason = "an argument is no dense tensor (sparse, nested or the like).";
     if (options_.fullgraph) throw Unsupported("compile", reason + " Make it dense.");

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ahead/errors.h"
+#include "base/process_end.h"
 #include "trace/analysis/function_meta.h"
 #include "trace/dispatch/real_shapes.h"
 #include "trace/explain.h"
@@ -26,6 +27,12 @@ double OpenTrace::seconds() const {
 }
 
 void OpenTrace::run(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs) {
+  if (is_process_ending()) {
+    throw UserError("trace",
+                    "static destructor: LibTorch's own static objects, which a trace needs, may be "
+                    "gone. Trace before main() returns.");
+  }
+  watch_process_end();
   outside().let_sizes_change(options_.size_guards);
   for (size_t i = 0; i < options_.layouts.size(); ++i) {
     if (options_.layouts[i]) outside().set_layout(inputs[i], *options_.layouts[i]);

@@ -173,7 +173,6 @@ TEST(HandOver, HookThatThrowsInBetween) {
 /// What a hook writes to is needed by what is still to be computed.
 TEST(HandOver, HookThatWritesToWhatIsStillNeeded) {
   Blocks model;
-  compile([](const at::Tensor& x) { return x; });
   auto loss = compile([&](const at::Tensor& x) { return model.forward(x); });
   const at::Tensor x = at::randn({3, 8});
   for (int call = 0; call < 3; ++call) loss(x).backward();
@@ -264,6 +263,34 @@ TEST(HandOver, ThreadsShareOneGraph) {
   }
   for (std::thread& thread : threads) thread.join();
   for (const auto& gradients : found) expect_same(expected, gradients);
+}
+
+TEST(HandOver, OnAGpu) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "there is no GPU";
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    Blocks model(64);
+    model.to(at::kCUDA);
+    const EventLog events;
+    int64_t number = 0;
+    for (const at::Tensor& parameter : model.parameters()) {
+      const int64_t id = number++;
+      if (id % 3 != 0) continue;
+      parameter.register_hook([events, id](const at::Tensor& gradient) {
+        events.add(id);
+        return gradient * 1.5;
+      });
+    }
+    auto loss = wrap([&](const at::Tensor& x) { return model.forward(x); });
+    for (int call = 0; call < 12; ++call) {
+      const at::Tensor made = loss(at::randn({3, 64}, at::kCUDA));
+      made.backward({}, /*retain_graph=*/true);
+      made.backward();
+      for (const at::Tensor& parameter : model.parameters())
+        log("gradient", parameter.grad().cpu());
+      log("events", events.tensor());
+    }
+  });
+  expect_hits(outcome);
 }
 
 enum class Grads { Reset, Kept };

@@ -12,14 +12,6 @@
 #include "observe/state/entry_state.h"
 
 namespace ahead::observe {
-namespace {
-
-/// LibTorch makes its generator when it is first asked for it. Made here, when this library is
-/// loaded and before the static objects of the program, it is destroyed after these, so that their
-/// destructors may call compiled functions.
-[[maybe_unused]] const at::Generator& first_asked = at::detail::getDefaultCPUGenerator();
-
-}  // namespace
 
 bool has_place(const at::Tensor& tensor) {
   return tensor.has_storage() && tensor.layout() == at::kStrided && tensor.storage();

@@ -12,6 +12,7 @@
 #include <algorithm>
 
 #include "base/autocast.h"
+#include "base/process_end.h"
 #include "observe/recorder/fallback.h"
 #include "observe/recorder/place.h"
 #include "tensors/map_tensors.h"
@@ -54,6 +55,7 @@ Recorder::Recorder(const std::vector<at::Tensor>& inputs, std::shared_ptr<const 
       leaves_(leaves),
       first_sequence_(at::sequence_number::peek()),
       outer_node_(torch::autograd::get_current_node()) {
+  watch_process_end();
   tape_->num_inputs = static_cast<int32_t>(inputs.size());
   tape_->first_sequence = first_sequence_;
   tape_->ambients.push_back(Ambient::current());
