@@ -36,7 +36,9 @@ size_t joint_output(const JointGraph& joint, int32_t forward_output) {
   throw InternalError("double backward", "a tangent belongs to no output.");
 }
 
+/// No gradient flows through what is copied over.
 std::vector<bool> find_dependent(const Graph& joint) {
+  static const Operator* const copy = Operator::find("aten.copy");
   std::vector<bool> depends(joint.value_capacity());
   for (const Graph::Output& output : joint.outputs()) {
     if (output.slot.kind == Slot::Kind::GradOf)
@@ -45,7 +47,11 @@ std::vector<bool> find_dependent(const Graph& joint) {
   for (const Node& node : joint.nodes()) {
     if (stops_gradients(node)) continue;
     bool is_dependent = false;
-    node.for_each_operand([&](Value* value) { is_dependent |= depends[value->id()]; });
+    if (&node.op() == copy) {
+      is_dependent = node.args()[1].is_value() && depends[node.args()[1].value()->id()];
+    } else {
+      node.for_each_operand([&](Value* value) { is_dependent |= depends[value->id()]; });
+    }
     for (const Value* result : node.results()) {
       if (result == nullptr) continue;
       const at::ScalarType dtype = result->meta.dtype;
