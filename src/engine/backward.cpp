@@ -1,5 +1,6 @@
 #include "engine/backward.h"
 
+#include <ATen/core/grad_mode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
@@ -392,8 +393,15 @@ bool Backward::collect_saved(Step& step) {
 /// What the node tells, which stays where it is until the next one is asked.
 c10::ArrayRef<uint8_t> Backward::Constants::ask(Node& asked) {
   const auto lock = lock_node(asked);
-  borrow(node.node, asked);
-  const auto when_done = c10::make_scope_exit([&] { give_back(node.node); });
+  // With create_graph, what the node saved may get it as its history, and keep it.
+  const bool is_kept = at::GradMode::is_enabled();
+  if (is_kept) {
+    node.node = asked.getptr();
+  } else {
+    borrow(node.node, asked);
+  }
+  const auto when_done =
+      c10::make_scope_exit([&] { is_kept ? node.node.reset() : give_back(node.node); });
   asked.compiled_args(args);
   return constants_of(args).slice(size);
 }
