@@ -26,9 +26,12 @@ class GraphRun {
  public:
   virtual ~GraphRun() = default;
 
-  /// Goes on until the outputs with these numbers are made, and nothing that is still to run reads
-  /// or writes their memory, and returns them in this order. Each may be asked for once.
+  /// Goes on until the outputs with these numbers are made, and returns them in this order. All
+  /// nodes that the same autograd node called (Node::sequence) have run by then, and none that is
+  /// still to run reads or writes the memory of these outputs. Each may be asked for once.
   virtual std::vector<at::Tensor> until(c10::ArrayRef<int32_t> outputs) = 0;
+  /// Whether a node that is still to run reads the memory of this input.
+  virtual bool will_read(size_t input) const = 0;
   /// Runs what is left. A run that is not finished has computed some of its outputs only.
   virtual void finish() = 0;
 };

@@ -256,8 +256,8 @@ CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::Different
   std::shared_ptr<const runtime::DebugAsserts> asserts =
       asserts_for(halves.forward, &halves.backward, options, compilers);
   const auto program = std::make_shared<BackwardProgram>(
-      std::move(halves.backward), std::move(traced.trace.reaching_tangents), donated_by(backward),
-      stages.optimising(compilers.backward, ".backward"));
+      std::move(halves.backward), std::move(traced.trace.reaching_tangents), find_edges(joint),
+      donated_by(backward), stages.optimising(compilers.backward, ".backward"));
   if (!options.lazy_backward) program->compile();
   backward.program = program;
   return {.name = runtime::function_name,

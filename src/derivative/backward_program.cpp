@@ -47,9 +47,9 @@ std::vector<bool> with_size(std::vector<bool> flags, size_t size) {
 
 }  // namespace
 
-BackwardProgram::BackwardProgram(Graph graph, Reach reach, std::vector<bool> donated,
-                                 aot::GraphCompiler compiler)
-    : BackwardVariants(graph, find_order(graph)),
+BackwardProgram::BackwardProgram(Graph graph, Reach reach, const std::vector<size_t>& edges,
+                                 std::vector<bool> donated, aot::GraphCompiler compiler)
+    : BackwardVariants(graph, find_order(graph, edges, donated)),
       graph_(std::move(graph)),
       reach_(std::move(reach)),
       donated_(with_size(std::move(donated), graph_.inputs().size())),
@@ -65,7 +65,6 @@ BackwardProgram::PartPtr BackwardProgram::compile(const Graph& graph,
       part->needs.push_back(input.value->is_used());
     }
   }
-  if (order().places.size() > 1) part->last_read = find_last_reads(graph, order());
   aot::CompileRequest request =
       runtime::request_for(graph, std::string(runtime::function_name) + ".backward");
   request.donated = donated_;

@@ -20,8 +20,10 @@ class BackwardProgram final : public runtime::BackwardVariants {
   /// if there is one tangent only.
   using Reach = std::unordered_map<int64_t, std::vector<bool>>;
 
-  /// `donated`: for each saved value, whether nobody needs it after the last backward.
-  BackwardProgram(Graph graph, Reach reach, std::vector<bool> donated, aot::GraphCompiler compiler);
+  /// `edges`: see find_edges(). `donated`: for each saved value, whether nobody needs it after the
+  /// last backward.
+  BackwardProgram(Graph graph, Reach reach, const std::vector<size_t>& edges,
+                  std::vector<bool> donated, aot::GraphCompiler compiler);
 
   /// Compiles for the case that all tangents are defined, with the layouts of the graph, and all
   /// gradients are wanted.
@@ -52,11 +54,13 @@ class BackwardProgram final : public runtime::BackwardVariants {
   std::map<Key, PartPtr> special_;
 };
 
-/// The order in which eager would hand over the gradients of a backward graph.
-runtime::BackwardVariants::Order find_order(const Graph& backward);
-/// For each input of a backward graph, the last gradient in this order for which it is read.
-std::vector<size_t> find_last_reads(const Graph& backward,
-                                    const runtime::BackwardVariants::Order& order);
+/// For each gradient of a joint graph, which edge it takes of the autograd node that makes it: the
+/// engine follows these in order.
+std::vector<size_t> find_edges(const JointGraph& joint);
+/// The order in which eager would hand over the gradients of a backward graph. `donated`: for each
+/// saved value, whether it is freed after its last use.
+runtime::BackwardVariants::Order find_order(const Graph& backward, const std::vector<size_t>& edges,
+                                            const std::vector<bool>& donated);
 
 /// The backward graph for the case that some tangents are undefined and some gradients are not
 /// wanted. Eager does not run what only undefined tangents reach; neither does this graph. Its

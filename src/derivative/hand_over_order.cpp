@@ -46,10 +46,102 @@ size_t number_of(const Value* value) {
   return static_cast<size_t>(std::find(results.begin(), results.end(), value) - results.begin());
 }
 
-/// How large a gradient is; for the sizes of the trace, where these change.
-int64_t bytes_of(const TensorMeta& meta, const Graph& graph) {
-  return meta.numel().at(graph.example_sizes()) *
-         static_cast<int64_t>(c10::elementSize(meta.dtype));
+/// How large a value is; for the sizes of the trace, where these change.
+int64_t bytes_of(const Value& value, const Graph& graph) {
+  return value.meta.numel().at(graph.example_sizes()) *
+         static_cast<int64_t>(c10::elementSize(value.meta.dtype));
+}
+
+/// How much memory is in use while each node of a backward graph runs, if gradients are handed over
+/// at once. What others hold does not count.
+class MemoryInUse {
+ public:
+  MemoryInUse(const Graph& graph, const Positions& positions, const std::vector<bool>& donated)
+      : graph_(graph), aliasing_(graph), memories_(graph.value_capacity()) {
+    size_t saved = 0;
+    for (const Graph::Input& input : graph.inputs()) {
+      const bool is_tangent = input.slot.kind == Slot::Kind::Tangent;
+      const size_t number = is_tangent ? 0 : saved++;
+      use(input.value, 0);
+      memory(input.value).is_held |= !is_tangent && (number >= donated.size() || !donated[number]);
+    }
+    for (const Node& node : graph.nodes()) {
+      node.for_each_operand([&](const Value* value) { use(value, positions.at(&node)); });
+      for (const Value* result : node.results()) use(result, positions.at(&node));
+    }
+    add_up(graph.num_nodes());
+  }
+
+  /// All that nodes read and write.
+  int64_t all() const { return all_; }
+  /// After this node a gradient may be handed over.
+  size_t last_use(const Value* value) const { return memories_[aliasing_.group(value)].last; }
+  int64_t most() const { return *std::max_element(in_use_.begin(), in_use_.end()); }
+  /// The most while the nodes behind `begin`, up to `end`, run.
+  int64_t most(size_t begin, size_t end) const {
+    int64_t most = 0;
+    for (size_t i = begin + 1; i <= end; ++i) most = std::max(most, in_use_[i]);
+    return most;
+  }
+
+ private:
+  struct Memory {
+    size_t first = 0, last = 0;
+    int64_t bytes = -1;    ///< -1: not met yet
+    bool is_held = false;  ///< by others
+  };
+
+  Memory& memory(const Value* value) { return memories_[aliasing_.group(value)]; }
+
+  void use(const Value* value, size_t position) {
+    if (value == nullptr) return;
+    Memory& used = memory(value);
+    if (used.bytes < 0) used.first = position;
+    if (position != 0) all_ += bytes_of(*value, graph_);
+    used.last = position;
+    used.bytes = std::max(used.bytes, bytes_of(*value, graph_));
+  }
+
+  void add_up(size_t num_nodes) {
+    in_use_.assign(num_nodes + 2, 0);
+    for (const Memory& used : memories_) {
+      if (used.bytes <= 0 || used.is_held) continue;
+      in_use_[used.first] += used.bytes;
+      in_use_[used.last + 1] -= used.bytes;
+    }
+    std::partial_sum(in_use_.begin(), in_use_.end(), in_use_.begin());
+  }
+
+  const Graph& graph_;
+  const ops::Aliasing aliasing_;
+  std::vector<Memory> memories_;  ///< by group of values that share it
+  std::vector<int64_t> in_use_;   ///< by position
+  int64_t all_ = 0;
+};
+
+/// Lets gradients wait for each other as long as that takes no more memory than is in use anyway at
+/// some time; in large graphs clearly less, as operators need some of which the graph does not
+/// tell.
+std::vector<bool> find_ends(const Graph& graph, const std::vector<int32_t>& order,
+                            const Positions& positions, const std::vector<bool>& donated) {
+  std::vector<bool> ends(order.size());
+  const MemoryInUse memory(graph, positions, donated);
+  const auto made_at = [&](size_t i) {
+    const Graph::Output& output = graph.outputs()[static_cast<size_t>(order[i])];
+    const size_t end = positions.end(output);
+    return output.value == nullptr ? end : std::max(end, memory.last_use(output.value));
+  };
+  // A link takes as long as some hundred kilobytes take to be read.
+  const bool is_large = memory.all() / static_cast<int64_t>(order.size()) > 1 << 20;
+  const int64_t allowed = memory.most() - (is_large ? memory.most() / 8 : 0);
+  int64_t waiting = 0;
+  for (size_t i = 0; i + 1 < order.size(); ++i) {
+    const Value* value = graph.outputs()[static_cast<size_t>(order[i])].value;
+    if (value != nullptr) waiting += bytes_of(*value, graph);
+    ends[i] = waiting + memory.most(made_at(i), made_at(i + 1)) > allowed;
+    if (ends[i]) waiting = 0;
+  }
+  return ends;
 }
 
 /// The engine keeps nodes that are ready in a heap. Accumulations that one node makes ready are
@@ -67,14 +159,34 @@ void order_as_heap(std::vector<int32_t>::iterator begin, std::vector<int32_t>::i
 
 }  // namespace
 
-BackwardProgram::Order find_order(const Graph& backward) {
+std::vector<size_t> find_edges(const JointGraph& joint) {
+  std::unordered_map<int64_t, std::vector<const Value*>> operands;  // by autograd node
+  for (const Node& node : joint.nodes()) {
+    if (node.phase == Phase::Backward) continue;
+    node.for_each_operand([&](const Value* value) { operands[node.sequence].push_back(value); });
+  }
+  std::vector<size_t> edges;
+  for (const Graph::Output& output : joint.outputs()) {
+    if (output.slot.kind != Slot::Kind::GradOf) continue;
+    const Node* node = output.value == nullptr ? nullptr : output.value->producer();
+    const auto& of_node = operands[node == nullptr ? -1 : node->sequence];
+    const Value* input = joint.inputs()[static_cast<size_t>(output.slot.index)].value;
+    edges.push_back(
+        static_cast<size_t>(std::find(of_node.begin(), of_node.end(), input) - of_node.begin()));
+  }
+  return edges;
+}
+
+BackwardProgram::Order find_order(const Graph& backward, const std::vector<size_t>& edges,
+                                  const std::vector<bool>& donated) {
   const Positions positions(backward);
   const auto& outputs = backward.outputs();
   const auto end_of = [&](int32_t i) { return positions.end(outputs[static_cast<size_t>(i)]); };
   const auto key = [&](int32_t i) {
     const Value* value = outputs[static_cast<size_t>(i)].value;
-    return std::tuple(end_of(i), value == nullptr ? 0 : positions.at(value->producer()),
-                      number_of(value));
+    const auto place = static_cast<size_t>(i);
+    return std::tuple(end_of(i), place < edges.size() ? edges[place] : 0,
+                      value == nullptr ? 0 : positions.at(value->producer()), number_of(value));
   };
   BackwardProgram::Order order;
   order.places.resize(outputs.size());
@@ -87,33 +199,8 @@ BackwardProgram::Order find_order(const Graph& backward) {
     order_as_heap(begin, end);
     begin = end;
   }
-  for (const int32_t place : order.places) {
-    const Value* value = outputs[static_cast<size_t>(place)].value;
-    order.bytes.push_back(value == nullptr ? 0 : bytes_of(value->meta, backward));
-  }
+  order.is_end = find_ends(backward, order.places, positions, donated);
   return order;
-}
-
-std::vector<size_t> find_last_reads(const Graph& backward, const BackwardProgram::Order& order) {
-  const Positions positions(backward);
-  std::vector<size_t> made;  // after which node each gradient of the order is made
-  for (const int32_t place : order.places) {
-    const size_t end = positions.end(backward.outputs()[static_cast<size_t>(place)]);
-    made.push_back(made.empty() ? end : std::max(made.back(), end));
-  }
-  const ops::Aliasing aliasing(backward);
-  std::vector<size_t> read(backward.value_capacity());  // by group: the last node that reads it
-  for (const Node& node : backward.nodes()) {
-    node.for_each_operand(
-        [&](const Value* value) { read[aliasing.group(value)] = positions.at(&node); });
-  }
-  std::vector<size_t> last_reads;
-  for (const Graph::Input& input : backward.inputs()) {
-    const auto first_made =
-        std::lower_bound(made.begin(), made.end(), read[aliasing.group(input.value)]);
-    last_reads.push_back(static_cast<size_t>(first_made - made.begin()));
-  }
-  return last_reads;
 }
 
 }  // namespace ahead::compiling

@@ -107,6 +107,8 @@ class Frame {
       store_results(call);
     }
   }
+  /// How many have run.
+  size_t num_calls() const { return next_call_; }
   std::vector<at::Tensor> results();
   /// Runs as far as these outputs need it.
   std::vector<at::Tensor> until(c10::ArrayRef<int32_t> outputs);
@@ -392,6 +394,9 @@ class FrameRun final : public aot::GraphRun {
   std::vector<at::Tensor> until(c10::ArrayRef<int32_t> outputs) override {
     const BelowAutograd below;
     return frame_.until(outputs);
+  }
+  bool will_read(size_t input) const override {
+    return plan_->parameters[input].read_until > frame_.num_calls();
   }
   void finish() override {
     const BelowAutograd below;

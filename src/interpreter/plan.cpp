@@ -101,17 +101,30 @@ class Planner {
     if (std::find(is_gradient_.begin(), is_gradient_.end(), true) == is_gradient_.end()) return;
     const ops::Aliasing aliasing(graph_);
     std::vector<size_t> touched(graph_.value_capacity());  // by group: after so many calls no more
+    std::unordered_map<int64_t, size_t> node_ends;         // of autograd nodes
     for (const auto& [node, end] : call_ends_) {
+      if (is_of_autograd_node(*node)) node_ends[node->sequence] = end;
       const auto touch = [&, end = end](const Value* value) {
         if (value != nullptr) touched[aliasing.group(value)] = end;
       };
       node->for_each_operand(touch);
       for (const Value* result : node->results()) touch(result);
     }
+    for (size_t i = 0; i < plan_.parameters.size(); ++i)
+      plan_.parameters[i].read_until = touched[aliasing.group(graph_.inputs()[i].value)];
     for (size_t i = 0; i < plan_.returns.size(); ++i) {
       const Value* value = graph_.outputs()[i].value;
-      if (value != nullptr) plan_.returns[i].ready = touched[aliasing.group(value)];
+      if (value == nullptr) continue;
+      plan_.returns[i].ready = touched[aliasing.group(value)];
+      const Node* producer = value->producer();
+      if (producer != nullptr && is_of_autograd_node(*producer)) {
+        plan_.returns[i].ready = std::max(plan_.returns[i].ready, node_ends.at(producer->sequence));
+      }
     }
+  }
+
+  static bool is_of_autograd_node(const Node& node) {
+    return node.phase == Phase::Backward && node.provenance != nullptr && node.sequence >= 0;
   }
 
   /// The id of the node's first result; of no value for a node without.
@@ -200,7 +213,7 @@ class Planner {
     const bool is_sizes = input.slot.kind == Slot::Kind::Sizes;
     plan_.has_sizes |= is_sizes;
     plan_.parameters.push_back(
-        {input.captured, captured, is_sizes, define(input.value), input.value->meta});
+        {input.captured, captured, is_sizes, define(input.value), input.value->meta, 0});
   }
 
   /// Notes results in memory made by this graph. Inputs may not be written to, nor may the results

@@ -72,6 +72,8 @@ struct Interpreter::Plan {
     bool is_sizes;    ///< holds the sizes that Sized constants are computed from
     int32_t reg;      ///< kNothing: not used
     TensorMeta meta;  ///< what the graph was made for
+    /// After so many calls nothing reads its memory any more; where outputs are handed over.
+    size_t read_until = 0;
   };
   /// One graph output.
   struct Return {

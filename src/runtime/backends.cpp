@@ -89,6 +89,7 @@ class CheckedRun final : public aot::GraphRun {
     expected_->check(outputs, made);
     return made;
   }
+  bool will_read(size_t input) const override { return run_->will_read(input); }
   void finish() override {
     const BelowAutograd below;
     run_->finish();

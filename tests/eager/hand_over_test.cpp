@@ -85,6 +85,56 @@ TEST(HandOver, StepsInHooksAfterAccumulation) {
   expect_hits(outcome);
 }
 
+/// Eager computes all gradients of an operator before it hands over any.
+TEST(HandOver, StepsOnWhatTheSameOperatorReads) {
+  for (const bool is_after : {false, true}) {
+    SCOPED_TRACE(is_after ? "after accumulation" : "before");
+    const Outcome outcome = like_eager([&](auto& wrap, Log& log) {
+      const at::Tensor a = leaf({8, 8}), w = leaf({8, 8}), m = leaf({8});
+      for (const at::Tensor& parameter : {a, w, m}) {
+        if (is_after) {
+          add_hook_after_accumulation(parameter, [](const at::Tensor& leaf) {
+            at::NoGradGuard no_grad;
+            at::Tensor written = leaf;
+            written.sub_(leaf.grad() * 0.1);
+          });
+        } else {
+          parameter.register_hook([parameter](const at::Tensor& gradient) {
+            at::NoGradGuard no_grad;
+            at::Tensor written = parameter;
+            written.sub_(gradient * 0.1);
+          });
+        }
+      }
+      auto function = wrap([&](const at::Tensor& x) { return (x.mm(a).tanh() * m).mm(w).sum(); });
+      for (int call = 0; call < 12; ++call) {
+        log("result", function(at::randn({4, 8})).detach());
+        function(at::randn({4, 8})).backward();
+        log("leaves", {a, w, m});
+      }
+    });
+    expect_hits(outcome);
+  }
+}
+
+TEST(HandOver, LeavesOfOneOperatorInTheOrderOfItsEdges) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    std::vector<at::Tensor> leaves;
+    const EventLog events;
+    for (const at::IntArrayRef sizes : std::vector<at::IntArrayRef>{{4}, {3, 5}, {5, 4}, {3, 4}}) {
+      leaves.push_back(leaf(sizes));
+      const auto id = static_cast<int64_t>(leaves.size());
+      leaves.back().register_hook([events, id](const at::Tensor&) { events.add(id); });
+    }
+    auto function = wrap([&](const at::Tensor& x) {
+      return (at::addmm(leaves[0], leaves[1], leaves[2]) * leaves[3] * x).sum();
+    });
+    for (int call = 0; call < 8; ++call) function(at::randn({3, 4})).backward();
+    log("events", events.tensor());
+  });
+  expect_hits(outcome);
+}
+
 TEST(HandOver, ManyLeavesOfOneNode) {
   for (int64_t count = 2; count < 10; ++count) {
     const Outcome outcome = like_eager([&](auto& wrap, Log& log) {

@@ -24,9 +24,6 @@ using torch::dynamo::autograd::SwapSavedVariables;
 
 namespace {
 
-/// Gradients of so many bytes are worth a node of their own. Eager has more than one for each.
-constexpr int64_t kWorthANode = 1 << 10;
-
 class MadeGradients final : public aot::GraphRun {
  public:
   explicit MadeGradients(std::vector<at::Tensor>&& gradients) : gradients_(std::move(gradients)) {}
@@ -38,6 +35,7 @@ class MadeGradients final : public aot::GraphRun {
       taken.push_back(std::move(gradients_[static_cast<size_t>(output)]));
     return taken;
   }
+  bool will_read(size_t /*input*/) const override { return false; }
   void finish() override {}
 
  private:
@@ -88,9 +86,9 @@ void HandOver::watch(const std::vector<at::Tensor>& args) {
 }
 
 /// As eager's nodes check what they saved, when their turn comes.
-void HandOver::check_versions(size_t first) const {
+void HandOver::check_versions() const {
   for (const Watched& watched : watched_) {
-    if (part_->last_read[watched.saved] < first) continue;
+    if (!run_->will_read(watched.saved)) continue;
     const uint32_t version = watched.counter.current_version();
     TORCH_CHECK(version == watched.version,
                 "one of the variables needed for gradient computation has been modified by an "
@@ -105,7 +103,7 @@ void HandOver::check_versions(size_t first) const {
 }
 
 variable_list HandOver::take(size_t first, size_t end, bool is_last) {
-  if (first != 0) check_versions(first);
+  if (first != 0) check_versions();
   const std::vector<int32_t>& order = plan_->backward.program->order().places;
   const c10::ArrayRef<int32_t> places(order.data() + first, end - first);
   variable_list taken = run_->until(places);
@@ -195,13 +193,20 @@ c10::SmallVector<size_t, 8> cut_chain(const BackwardVariants::Order& order,
                                       const edge_list& edges) {
   c10::SmallVector<size_t, 8> ends;
   bool is_any = false;  // a leaf, since the last cut
+  bool adds = false;    // to the `.grad` of a leaf so far
+  const auto cut = [&](size_t end) {
+    if (is_any) ends.push_back(end);
+    is_any = false;
+  };
   for (size_t i = 0; i < order.places.size(); ++i) {
     const torch::autograd::Edge& edge = edges[static_cast<size_t>(order.places[i])];
-    if (!leads_to_leaf(edge)) continue;
-    const bool is_seen = order.bytes[i] >= kWorthANode || has_hooks_on_gradient(*edge.function);
-    if (is_seen && is_any) ends.push_back(i);
-    if (is_seen) ends.push_back(i + 1);
-    is_any = !is_seen;
+    const bool is_leaf = leads_to_leaf(edge);
+    const bool is_seen = is_leaf && has_hooks_on_gradient(*edge.function);
+    if (is_seen) cut(i);
+    is_any |= is_leaf;
+    // A gradient that becomes the leaf's `.grad` itself lives on in any case.
+    adds |= is_leaf && !adds && has_grad(edge);
+    if (is_seen || (adds && order.is_end[i])) cut(i + 1);
   }
   if (!ends.empty() && ends.back() == order.places.size()) ends.pop_back();
   return ends;

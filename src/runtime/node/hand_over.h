@@ -43,7 +43,7 @@ class HandOver final : public c10::BackendMeta {
   };
 
   void watch(const std::vector<at::Tensor>& args);
-  void check_versions(size_t first) const;
+  void check_versions() const;
   void check_gradients(c10::ArrayRef<int32_t> places,
                        const torch::autograd::variable_list& gradients) const;
 

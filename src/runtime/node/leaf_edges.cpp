@@ -12,6 +12,11 @@ bool leads_to_leaf(const torch::autograd::Edge& edge) {
   return typeid(node) == typeid(torch::autograd::AccumulateGrad);
 }
 
+bool has_grad(const torch::autograd::Edge& edge_to_leaf) {
+  const auto& node = static_cast<const torch::autograd::AccumulateGrad&>(*edge_to_leaf.function);
+  return node.variable.grad().defined();
+}
+
 bool has_hooks_on_gradient(torch::autograd::Node& node) {
   return !node.tensor_pre_hooks().empty() || !node.pre_hooks().empty() ||
          !node.post_hooks().empty() || node.tensor_post_acc_grad_hooks() != nullptr;

@@ -27,8 +27,6 @@ class BackwardVariants {
     std::vector<bool> needs;
     /// The layout in which it expects each tangent.
     std::vector<TensorMeta> tangents;
-    /// For each saved value, the last of order() for which it is read.
-    std::vector<size_t> last_read;
   };
   using PartPtr = std::shared_ptr<const Part>;
 
@@ -42,11 +40,12 @@ class BackwardVariants {
   /// gradients.
   virtual Graph graph_for(const Mask& defined, const Mask& wanted) const = 0;
 
-  /// The gradients, by number, in the order in which eager would hand them over, and how large each
-  /// is.
+  /// The gradients, by number, in the order in which eager would hand them over.
   struct Order {
     std::vector<int32_t> places;
-    std::vector<int64_t> bytes;
+    /// For each, whether what was made up to it has to be handed over before more is made, lest
+    /// more memory is in use at once than in eager.
+    std::vector<bool> is_end;
   };
   const Order& order() const { return order_; }
   /// A number that no other backward of this process has or had.
