@@ -12,6 +12,8 @@ namespace ahead {
 namespace {
 
 struct Identity : torch::autograd::Function<Identity> {
+  static constexpr bool is_traceable = true;
+
   static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& leaf) {
     return at::empty({0}, leaf.options())
         .set_(leaf.storage(), leaf.storage_offset(), leaf.sizes(), leaf.strides());
