@@ -30,7 +30,7 @@ Tensor abs(const Tensor& self) {
 
 std::vector<Tensor> foreach_abs(at::TensorList tensors) {
   std::vector<Tensor> results;
-  for (const Tensor& tensor : tensors) results.push_back(abs(tensor));
+  for (const Tensor& tensor : tensors) results.push_back(shapes::abs(tensor));
   return results;
 }
 
@@ -128,7 +128,7 @@ Tensor isinf(const Tensor& self) {
     for (int64_t& stride : strides) stride *= 2;
     real = make_strided(self.sizes(), strides, c10::toRealValueType(dtype));
   }
-  return make_like(with_scalar(abs(real), 0.0), at::kBool);
+  return make_like(with_scalar(shapes::abs(real), 0.0), at::kBool);
 }
 
 // A number to the power of a tensor is contiguous, a tensor to the power of a tensor is pointwise;

@@ -93,7 +93,7 @@ Tensor count_nonzero(const Tensor& self, IntArrayRef dim) {
 }
 
 Tensor count_nonzero_along(const Tensor& self, std::optional<int64_t> dim) {
-  return count_nonzero(self, dim ? IntArrayRef(*dim) : IntArrayRef());
+  return shapes::count_nonzero(self, dim ? IntArrayRef(*dim) : IntArrayRef());
 }
 
 Tensor logsumexp(const Tensor& self, IntArrayRef dim, bool keepdim) {

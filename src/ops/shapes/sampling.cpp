@@ -48,7 +48,7 @@ TensorPair grid_sampler_fallback_backward(const Tensor& grad, const Tensor& inpu
 }
 
 Tensor cudnn_grid_sampler(const Tensor& input, const Tensor& grid) {
-  return grid_sampler(input, grid, 0, 0, true);
+  return shapes::grid_sampler(input, grid, 0, 0, true);
 }
 
 TensorPair cudnn_grid_sampler_backward(const Tensor& input, const Tensor& grid,
