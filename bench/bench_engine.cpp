@@ -56,6 +56,13 @@ Workload chain(int length) {
   return {"chain", {weight}, {torch::randn({16})}, loss};
 }
 
+/// With a hook on the gradient of every parameter, as people have them to clip or to look.
+Workload with_hooks(Workload workload) {
+  for (const Tensor& parameter : workload.parameters)
+    parameter.register_hook([](const Tensor& gradient) { return gradient; });
+  return workload;
+}
+
 /// How long it takes to find the graph of a backward of 1,000 nodes again, one step after the
 /// other.
 void look_up(benchmark::State& state) {
@@ -115,6 +122,7 @@ void add(std::function<Workload()> make, const std::string& name) {
 int main(int argc, char** argv) {
   add(models::mlp_workload, "mlp");
   add([] { return models::gpt_workload(); }, "gpt12");
+  add([] { return with_hooks(models::gpt_workload()); }, "gpt12_hooks");
   add(models::resnet_workload, "resnet8");
   add(models::lstm_workload, "lstm");
   add([] { return chain(200); }, "chain200");

@@ -45,7 +45,7 @@ int main() {
   // Everything between the braces; nothing else changes.
   Tensors parameters;
   {
-    ca::Enable on;
+    ca::Enable on({.fullgraph = true});
     parameters = train(5);
   }
   check(same(parameters, expected), "training ends at eager's parameters, to the bit");

@@ -21,5 +21,6 @@
 #include "ahead/partition.h"
 #include "ahead/passes.h"
 #include "ahead/trace.h"
+#include "ahead/traceable_hook.h"
 #include "ahead/tree.h"
 #include "ahead/version.h"

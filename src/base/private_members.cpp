@@ -3,6 +3,9 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <cstring>
 
 #include "ahead/errors.h"
 #include "base/libtorch.h"
@@ -114,6 +117,14 @@ void check_node_lock() {
   expect(lock.owns_lock() && !again.owns_lock(), "Node::mutex_");
 }
 
+void check_hooks() {
+  const at::Tensor leaf = at::empty({0}).requires_grad_();
+  leaf.register_hook([](const at::Tensor& gradient) { return gradient; });
+  const auto& hooks = torch::autograd::impl::hooks(leaf);
+  const auto* functions = hooks.size() == 1 ? functions_of(*hooks[0]) : nullptr;
+  expect(functions != nullptr && functions->size() == 1, "CppFunctionTensorPreHook::hooks_");
+}
+
 }  // namespace
 
 TensorArgsByTensor& args_by_tensor(TensorArgs& all) {
@@ -149,11 +160,19 @@ std::unique_lock<std::mutex> lock_node(torch::autograd::Node& node) {
   return std::unique_lock<std::mutex>(node.*AnyNode::lock);
 }
 
+const torch::autograd::hooks_list* functions_of(const torch::autograd::FunctionPreHook& hook) {
+  // The type is hidden, its name is not.
+  if (std::strcmp(typeid(hook).name(), "N5torch8autograd24CppFunctionTensorPreHookE") != 0)
+    return nullptr;
+  return static_cast<const torch::autograd::CppFunctionTensorPreHook&>(hook).hooks_.get();
+}
+
 void check_private_members() {
   [[maybe_unused]] static const bool are_checked = [] {
     check_tensor_args();
     check_constants();
     check_node_lock();
+    check_hooks();
     return true;
   }();
 }

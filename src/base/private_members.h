@@ -1,5 +1,6 @@
 #pragma once
 
+#include <torch/csrc/autograd/cpp_hook.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/saved_variable.h>
@@ -38,6 +39,10 @@ MarkedTensors& dirty_tensors(torch::autograd::AutogradContext& context);
 
 /// The warnings that were held back; LibTorch's own replay_warnings() is not exported.
 std::vector<c10::Warning> take_warnings(torch::autograd::utils::DelayWarningHandler& handler);
+
+/// The functions that were registered on a tensor with register_hook, a removed one as an empty
+/// one; null: this is another kind of hook, of a class of its own.
+const torch::autograd::hooks_list* functions_of(const torch::autograd::FunctionPreHook& hook);
 
 /// Keeps other threads from reading or releasing what the node holds: takes the lock that nodes
 /// themselves take for that.

@@ -82,16 +82,9 @@ bool is_on_other_stream(c10::Device device, c10::Stream stream) {
 
 }  // namespace
 
-bool has_hooks(Node& node) {
-  return !node.tensor_pre_hooks().empty() || !node.pre_hooks().empty() ||
-         !node.post_hooks().empty() || !node.retains_grad_hooks().empty() ||
-         node.tensor_post_acc_grad_hooks() != nullptr;
-}
-
-std::string why_eager(const Step& step) {
-  return has_hooks(*step.node) ? " runs as in eager: it has hooks"
-                               : " runs as in eager: it does not say what it holds, or holds a "
-                                 "tensor that graphs cannot take";
+std::string why_eager(const Step& /*step*/) {
+  return " runs as in eager: it does not say what it holds, or holds a tensor that graphs cannot "
+         "take";
 }
 
 void Backward::Found::clear() {
@@ -336,10 +329,25 @@ Backward::Special Backward::special(const Node& node) {
 }
 
 /// The root comes first and has nothing to trace.
-Step::Kind Backward::kind_of(Node& node, bool is_needed, Special special) const {
-  if (found_->sequences.empty() || has_hooks(node)) return Step::Kind::Eager;
+Step::Kind Backward::kind_of(const Hooks& hooks, bool is_needed, Special special) const {
+  if (found_->sequences.empty()) return Step::Kind::Eager;
   if (!is_needed) return Step::Kind::Result;
-  return special == Special::Accumulator ? Step::Kind::Accumulate : Step::Kind::Traced;
+  if (special != Special::Accumulator) return Step::Kind::Traced;
+  return hooks.has(Hooks::Outputs) ? Step::Kind::Called : Step::Kind::Accumulate;
+}
+
+/// Which hooks are called is not part of the key, but which are traced is.
+void Backward::describe_hooks(const Step& step) {
+  put(step.hooks.kinds);
+  if (step.hooks.has(Hooks::Before)) return;
+  if (step.hooks.has(Hooks::Retained)) {
+    c10::SmallVector<size_t, 4> indices;
+    for (const auto& [index, hook] : step.node->retains_grad_hooks()) indices.push_back(index);
+    std::sort(indices.begin(), indices.end());
+    for (const size_t index : indices) put(index);
+  }
+  if (step.hooks.has(Hooks::Traced))
+    for_each_traceable_hook(*step.node, [&](uint64_t id) { put(id); });
 }
 
 void Backward::add_step(const Known& known) {
@@ -357,12 +365,14 @@ void Backward::add_step(const Known& known) {
 void Backward::describe_step(Step& step, bool is_needed) {
   Node& node = *step.node;
   const Special special = this->special(node);
-  step.kind = kind_of(node, is_needed, special);
+  step.hooks = Hooks::of(node);
+  step.kind = kind_of(step.hooks, is_needed, special);
   step.num_places = node.num_inputs();
   put(StepKey{&typeid(node), step.first_place, step.num_places});
   if (special == Special::CopySlices) describe_inner(node);
   if (step.kind == Step::Kind::Traced && !collect_saved(step)) step.kind = Step::Kind::Eager;
   put(step.kind);
+  describe_hooks(step);
   found_->sequences.push_back(node.sequence_nr());
 }
 

@@ -19,9 +19,6 @@ namespace ahead::engine {
 /// Where the gradient that a node sends along an edge goes, if nobody asks for it.
 constexpr int32_t kNowhere = -1;
 
-/// Whether user code is to be called before or after the node.
-bool has_hooks(torch::autograd::Node& node);
-
 /// Why a step is Eager that the walk found to be so, after the name of its node:
 /// " runs as in eager: ...".
 std::string why_eager(const Step& step);
@@ -182,7 +179,8 @@ class Backward {
   void describe_place(const torch::autograd::InputMetadata& metadata);
   void add_step(const Known& known);
   Special special(const torch::autograd::Node& node);
-  Step::Kind kind_of(torch::autograd::Node& node, bool is_needed, Special special) const;
+  Step::Kind kind_of(const Hooks& hooks, bool is_needed, Special special) const;
+  void describe_hooks(const Step& step);
   void describe_step(Step& step, bool is_needed);
   void describe_inner(const torch::autograd::Node& copy_slices);
   bool collect_saved(Step& step);

@@ -132,9 +132,10 @@ bool is_read(const at::Tensor& grad, const Part& part, const Gradients& gradient
 /// Whether hooks of earlier nodes gave some to these. There are none before the first part, which
 /// comes after the roots.
 bool has_new_hooks(const Part& part, const Backward& backward) {
-  if (part.begin == 1) return false;
+  const std::vector<Step>& steps = backward.steps();
+  if (part.begin == 1 && !steps[1].hooks.has(Hooks::Before)) return false;
   for (size_t i = part.begin; i < part.end; ++i) {
-    if (has_hooks(*backward.steps()[i].node)) return true;
+    if (!(Hooks::of(*steps[i].node) == steps[i].hooks)) return true;
   }
   return false;
 }
@@ -184,9 +185,58 @@ std::vector<at::Tensor> take_arguments(const Part& part, Gradients& gradients, B
   return arguments;
 }
 
-size_t end_of_part(const std::vector<Step::Kind>& kinds, size_t begin) {
-  const auto first = kinds.begin() + static_cast<std::ptrdiff_t>(begin);
-  return static_cast<size_t>(std::find(first, kinds.end(), Step::Kind::Eager) - kinds.begin());
+/// Whether a step of this kind is done by a graph.
+bool is_for_graphs(Step::Kind kind) {
+  return kind != Step::Kind::Eager && kind != Step::Kind::Called;
+}
+
+/// User code runs between the two steps. Hooks on what a node returns are told what it got too.
+bool are_apart(const Step& step, const Step& next) {
+  return step.hooks.has(Hooks::After) || step.hooks.has(Hooks::Outputs) ||
+         next.hooks.has(Hooks::Before) || next.hooks.has(Hooks::Outputs);
+}
+
+size_t end_of_part(const std::vector<Step::Kind>& kinds, const std::vector<Step>& steps,
+                   size_t begin) {
+  size_t end = begin + 1;
+  while (end < kinds.size() && is_for_graphs(kinds[end]) && !are_apart(steps[end - 1], steps[end]))
+    ++end;
+  return end;
+}
+
+/// Leaves and results need no graph of their own, unless it is a piece of a larger one.
+bool begins_part(const std::vector<Step::Kind>& kinds, const std::vector<Step>& steps,
+                 size_t begin) {
+  if (kinds[begin] == Step::Kind::Traced) return true;
+  return begin > 1 && is_for_graphs(kinds[begin]) && are_apart(steps[begin - 1], steps[begin]);
+}
+
+/// What the walk says, except that a chain of nodes with user code within it cannot be one graph.
+std::vector<Step::Kind> first_kinds(const Backward& backward) {
+  const std::vector<Step>& steps = backward.steps();
+  std::vector<Step::Kind> kinds;
+  kinds.reserve(steps.size());
+  for (const Step& step : steps) kinds.push_back(step.kind);
+  for (size_t i = 2; i < steps.size(); ++i) {
+    if (!is_for_graphs(steps[i].kind) || are_apart(steps[i - 1], steps[i]))
+      leave_chains_across(i, backward, kinds);
+  }
+  return kinds;
+}
+
+std::vector<std::optional<TensorMeta>> describe_gradients(const std::vector<at::Tensor>& all) {
+  std::vector<std::optional<TensorMeta>> metas;
+  for (const at::Tensor& one : all)
+    metas.push_back(one.defined() ? std::optional(TensorMeta::of(one)) : std::nullopt);
+  return metas;
+}
+
+/// A call at a step that gets the gradients that wait for it.
+Call describe_call(const char* what, size_t index, const Step& step, const Gradients& gradients) {
+  Call call{what + step.node->name(), index, {}, {}, {}, {}, false};
+  for (uint32_t i = 0; i < step.num_places; ++i) call.places.push_back(step.first_place + i);
+  call.gradients = describe_gradients(gradients.copy_inputs(step));
+  return call;
 }
 
 /// Calls the graph's operators one by one above autograd, as eager does under create_graph: no
@@ -215,9 +265,7 @@ void throw_cut(const Step& step, size_t index, const std::string& why) {
 
 Program::Program(const Backward& backward, aot::GraphCompiler compiler, SizePattern sizes)
     : compiler_(std::move(compiler)) {
-  Known known{{}, {}, std::move(sizes), {}, {}};
-  known.kinds.reserve(backward.steps().size());
-  for (const Step& step : backward.steps()) known.kinds.push_back(step.kind);
+  Known known{first_kinds(backward), {}, std::move(sizes), {}, {}, {}, false};
   known_.store(std::make_shared<const Known>(std::move(known)));
 }
 
@@ -244,46 +292,86 @@ size_t Program::count_changed(const std::vector<int64_t>& sizes) const {
 std::vector<std::shared_ptr<const Graph>> Program::graphs() const {
   std::vector<std::shared_ptr<const Graph>> graphs;
   const auto known = known_.load();
-  for (const PartPtr& part : known->parts) graphs.push_back(part->graph);
+  for (const Stretch& stretch : known->stretches)
+    graphs.push_back(std::make_shared<const Graph>(stretch.graph()));
+  for (const PartPtr& part : known->parts) {
+    const bool is_shown = std::any_of(known->stretches.begin(), known->stretches.end(),
+                                      [&](const Stretch& stretch) { return stretch.has(*part); });
+    if (!is_shown) graphs.push_back(part->graph);
+  }
   return graphs;
 }
 
 std::vector<at::Tensor> Program::run(Backward& backward, const std::vector<int64_t>& sizes,
                                      RunReport& report) {
   Gradients gradients(backward);
-  const Run run{backward, gradients, sizes, report};
   retry_for_other_sizes(backward);
+  const std::shared_ptr<const Known> known = known_.load();
+  const bool is_watched = known->has_new_parts || known->parts.empty();
+  std::vector<Stretch> stretches(1);
+  const Run run{backward, gradients, sizes, report, is_watched ? &stretches : nullptr};
   bool was_eager = false;
   for (size_t i = 0; i < backward.steps().size();) {
+    const Step& step = backward.steps()[i];
+    if (is_for_graphs(step.kind) && step.hooks.has(Hooks::Before)) call_before(step, i, run);
     const auto [part, end] = find_next(i, run);
     if (part != nullptr && !has_new_hooks(*part, backward) &&
         is_unwritten(*part, gradients, backward)) {
-      run_part(*part, run);
+      run_part(part, run);
       was_eager = false;
     } else {
-      const bool is_cut = run_eagerly(i, end, run) != 0;
-      if (is_cut && !std::exchange(was_eager, true)) ++report.cuts;
+      run_eagerly(i, end, run, was_eager);
     }
     i = end;
   }
+  if (is_watched) add_stretches(std::move(stretches));
   return std::move(gradients.results());
 }
 
 /// Leaves and results that nothing traced leads to are no cut: there is nothing to be traced.
-uint64_t Program::run_eagerly(size_t begin, size_t end, const Run& run) {
-  uint64_t nodes = 0;
+void Program::run_eagerly(size_t begin, size_t end, const Run& run, bool& was_eager) {
   for (size_t i = begin; i < end; ++i) {
     const Step& step = run.backward.steps()[i];
     const bool is_cut =
         i != 0 && (step.kind == Step::Kind::Traced || step.kind == Step::Kind::Eager);
     if (is_cut && run.report.must_be_whole && !run.report.met_a_capture)
       throw_cut(step, i, " runs as in eager");
-    nodes += is_cut;
+    run.report.eager_nodes += is_cut;
+    if (is_cut && !std::exchange(was_eager, true)) ++run.report.cuts;
+    if (is_cut && run.stretches != nullptr) run.stretches->emplace_back();
+    if (step.kind == Step::Kind::Called) {
+      ++run.report.calls;
+      if (run.stretches != nullptr)
+        run.stretches->back().items.push_back({nullptr, describe_call("", i, step, run.gradients)});
+    }
     run.gradients.run_eagerly(step);
   }
   run.backward.let_go(begin, end);
-  run.report.eager_nodes += nodes;
-  return nodes;
+}
+
+void Program::call_before(const Step& step, size_t index, const Run& run) {
+  ++run.report.calls;
+  if (run.stretches == nullptr) return run.gradients.call_before(step);
+  Call call = describe_call("hooks before ", index, step, run.gradients);
+  run.gradients.call_before(step);
+  call.results = describe_gradients(run.gradients.copy_inputs(step));
+  call.targets.assign(call.places.begin(), call.places.end());
+  run.stretches->back().items.push_back({nullptr, std::move(call)});
+}
+
+/// Keeps what ran as one graph, unless it is known, or somebody else is about to change what is.
+void Program::add_stretches(std::vector<Stretch>&& stretches) {
+  if (known_.load()->parts.empty()) return;
+  if (is_capturing_.exchange(true)) return;
+  const auto when_done = c10::make_scope_exit([this] { is_capturing_ = false; });
+  Known known = *known_.load();
+  for (Stretch& stretch : stretches) {
+    const bool is_known =
+        std::find(known.stretches.begin(), known.stretches.end(), stretch) != known.stretches.end();
+    if (stretch.has_calls() && !is_known) known.stretches.push_back(std::move(stretch));
+  }
+  known.has_new_parts = false;
+  known_.store(std::make_shared<const Known>(std::move(known)));
 }
 
 /// What could not be traced for some sizes may be for others.
@@ -295,18 +383,19 @@ void Program::retry_for_other_sizes(const Backward& backward) {
   if (is_capturing_.exchange(true)) return;
   const auto when_done = c10::make_scope_exit([this] { is_capturing_ = false; });
   Known renewed = *known_.load();
-  for (size_t i = 0; i < renewed.kinds.size(); ++i) renewed.kinds[i] = backward.steps()[i].kind;
+  renewed.kinds = first_kinds(backward);
   known_.store(std::make_shared<const Known>(std::move(renewed)));
 }
 
 Program::Next Program::find_next(size_t begin, const Run& run) {
   const std::shared_ptr<const Known> known = known_.load();
-  if (known->kinds[begin] != Step::Kind::Traced) return {nullptr, begin + 1};
+  const std::vector<Step>& steps = run.backward.steps();
+  if (!begins_part(known->kinds, steps, begin)) return {nullptr, begin + 1};
   PartPtr part = find(*known, begin, run);
   if (part == nullptr) {
     if (is_capturing_.exchange(true)) {
       run.report.met_a_capture = true;
-      return {nullptr, end_of_part(known->kinds, begin)};
+      return {nullptr, end_of_part(known->kinds, steps, begin)};
     }
     const auto when_done = c10::make_scope_exit([this] { is_capturing_ = false; });
     part = capture(begin, run);
@@ -334,8 +423,8 @@ Program::PartPtr Program::make_part(Known& known, size_t begin, const Run& run) 
   const auto is_variant = [&](const auto& part) { return part->begin == begin; };
   if (std::count_if(known.parts.begin(), known.parts.end(), is_variant) >= most_variants)
     return nullptr;
-  while (known.kinds[begin] == Step::Kind::Traced) {
-    const size_t end = end_of_part(known.kinds, begin);
+  while (is_for_graphs(known.kinds[begin])) {
+    const size_t end = end_of_part(known.kinds, run.backward.steps(), begin);
     if (!are_traceable(run.backward, begin, end, run.gradients)) return nullptr;
     try {
       return add(known, begin, end, run);
@@ -391,6 +480,7 @@ Program::PartPtr Program::add(Known& known, size_t begin, size_t end, const Run&
   ++run.report.compiles;
   if (part->guards != nullptr) known.guards.push_back(part->guards);
   known.parts.push_back(std::make_shared<const Part>(std::move(*part)));
+  known.has_new_parts = true;
   return known.parts.back();
 }
 
@@ -428,8 +518,17 @@ void Program::compile(Part& part) const {
                                : compiler_(runtime::request_for(*part.graph, "CompiledAutograd"));
 }
 
-void Program::run_part(const Part& part, const Run& run) {
+void Program::run_part(const PartPtr& which, const Run& run) {
+  const Part& part = *which;
   Backward& backward = run.backward;
+  const Step& last = backward.steps()[part.end - 1];
+  const bool has_outputs = last.kind == Step::Kind::Traced && last.hooks.has(Hooks::Outputs);
+  torch::autograd::variable_list inputs, node_outputs;
+  if (has_outputs) {
+    inputs = run.gradients.copy_inputs(last);
+    node_outputs.resize(last.num_targets);
+  }
+  if (run.stretches != nullptr) run.stretches->back().items.push_back({which, std::nullopt});
   if (!backward.task().keep_graph_) {
     for (size_t i = part.begin; i < part.end; ++i) backward.steps()[i].node->release_variables();
   }
@@ -440,10 +539,43 @@ void Program::run_part(const Part& part, const Run& run) {
     const Gradients::Current current(run.gradients, part.adds_to);
     outputs = part.run(std::move(arguments));
   }
-  for (size_t i = 0; i < outputs.size(); ++i)
-    put_away(part.destinations[i], std::move(outputs[i]), run);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Part::Destination& destination = part.destinations[i];
+    if (destination.kind == Part::Destination::Kind::Output) {
+      node_outputs[destination.index] = std::move(outputs[i]);
+    } else {
+      put_away(destination, std::move(outputs[i]), run);
+    }
+  }
   for (const Part::Accumulation& accumulation : part.accumulations) {
     if (accumulation.is_deferred()) run.gradients.run_eagerly(backward.steps()[accumulation.step]);
+  }
+  if (last.hooks.has(Hooks::After) || has_outputs)
+    call_after(part, run, std::move(node_outputs), inputs);
+}
+
+/// Calls the hooks behind the last step of a part. A leaf's own node, to which the part left it,
+/// has called them itself.
+void Program::call_after(const Part& part, const Run& run, torch::autograd::variable_list&& outputs,
+                         const torch::autograd::variable_list& inputs) {
+  const size_t index = part.end - 1;
+  const Step& last = run.backward.steps()[index];
+  if (last.kind == Step::Kind::Accumulate) {
+    const bool is_added =
+        std::any_of(part.accumulations.begin(), part.accumulations.end(),
+                    [&](const auto& one) { return one.step == index && !one.is_deferred(); });
+    if (!is_added) return;
+  }
+  ++run.report.calls;
+  if (run.stretches != nullptr) {
+    Call call{"hooks after " + last.node->name(), index, {}, {}, {}, {}, false};
+    call.takes_outputs = last.kind == Step::Kind::Traced;
+    run.stretches->back().items.push_back({nullptr, std::move(call)});
+  }
+  if (last.kind == Step::Kind::Accumulate) {
+    (*last.node->tensor_post_acc_grad_hooks())(leaf_of(last));
+  } else if (last.kind == Step::Kind::Traced) {
+    run.gradients.call_after(last, std::move(outputs), inputs);
   }
 }
 
@@ -451,6 +583,8 @@ void Program::put_away(const Part::Destination& destination, at::Tensor output, 
   switch (destination.kind) {
     case Part::Destination::Kind::Place:
       run.gradients.at(destination.index) = std::move(output);
+      return;
+    case Part::Destination::Kind::Output:
       return;
     case Part::Destination::Kind::Result:
       run.gradients.results()[destination.index] = std::move(output);

@@ -13,6 +13,7 @@
 #include "engine/backward.h"
 #include "engine/gradients.h"
 #include "engine/size_pattern.h"
+#include "engine/stretch.h"
 #include "ir/sizes/size_guards.h"
 
 namespace ahead::engine {
@@ -38,12 +39,13 @@ struct Part {
   struct Destination {
     enum class Kind : uint8_t {
       Place,
+      Output,  ///< what the last node returns, of which hooks are told before it is passed on
       Result,
       NewGrad,      ///< the `.grad` of a leaf that had none
       ReplacedGrad  ///< the `.grad` of a leaf, made of the one that it had
     };
     Kind kind;
-    size_t index;  ///< among places, results or steps
+    size_t index;  ///< among places, what the node returns, results or steps
   };
   /// A step that adds to the `.grad` of a leaf.
   struct Accumulation {
@@ -87,6 +89,7 @@ struct RunReport {
   uint64_t compiles = 0;
   uint64_t eager_nodes = 0;  ///< without the root
   uint64_t cuts = 0;
+  uint64_t calls = 0;  ///< of user code, between graphs
   double capture_seconds = 0;
   /// Steps ran as in eager, since another thread was capturing something of the same program.
   bool met_a_capture = false;
@@ -122,6 +125,7 @@ class Program {
   std::vector<at::Tensor> run(Backward& backward, const std::vector<int64_t>& sizes,
                               RunReport& report);
 
+  /// One for each row of parts with calls between them, or else for each part.
   std::vector<std::shared_ptr<const Graph>> graphs() const;
 
  private:
@@ -132,6 +136,7 @@ class Program {
     Gradients& gradients;
     const std::vector<int64_t>& sizes;
     RunReport& report;
+    std::vector<Stretch>* stretches;  ///< null: nobody wants to know what ran
   };
   /// What was found out so far.
   struct Known {
@@ -141,6 +146,10 @@ class Program {
     std::vector<std::shared_ptr<const SizeGuards>> guards;  ///< of parts for changing sizes
     /// The sizes for which steps could not be traced.
     std::vector<std::vector<int64_t>> failed_at;
+    /// Those with calls.
+    std::vector<Stretch> stretches;
+    /// Whether there are parts that may be one graph together, which was not seen yet.
+    bool has_new_parts = false;
   };
   /// What is done next: the part, or if there is none, steps one by one up to `end`.
   struct Next {
@@ -155,12 +164,16 @@ class Program {
   PartPtr add(Known& known, size_t begin, size_t end, const Run& run) const;
   static size_t find_culprit(const Known& known, size_t begin, size_t end, const Run& run);
   void retry_for_other_sizes(const Backward& backward);
-  static uint64_t run_eagerly(size_t begin, size_t end, const Run& run);
+  static void run_eagerly(size_t begin, size_t end, const Run& run, bool& was_eager);
+  static void call_before(const Step& step, size_t index, const Run& run);
+  static void call_after(const Part& part, const Run& run, torch::autograd::variable_list&& outputs,
+                         const torch::autograd::variable_list& inputs);
+  void add_stretches(std::vector<Stretch>&& stretches);
   static std::optional<Part> lift(Known& known, size_t begin, size_t end, const Run& run,
                                   std::string& problem);
   static void give_up_lifting(Known& known, const Run& run, const std::string& reason);
   void compile(Part& part) const;
-  static void run_part(const Part& part, const Run& run);
+  static void run_part(const PartPtr& part, const Run& run);
   static void put_away(const Part::Destination& destination, at::Tensor output, const Run& run);
 
   const aot::GraphCompiler compiler_;

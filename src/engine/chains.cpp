@@ -17,15 +17,25 @@ std::vector<size_t> steps_of_chain(size_t head, const Backward& backward) {
   return steps;
 }
 
-}  // namespace
-
-void leave_chains_at(size_t step, const Backward& backward, std::vector<Step::Kind>& kinds) {
-  for (size_t head = 0; head <= step; ++head) {
+/// Of chains that begin before `end`, those that reach `step`.
+void leave_chains(size_t end, size_t step, const Backward& backward,
+                  std::vector<Step::Kind>& kinds) {
+  for (size_t head = 0; head < end; ++head) {
     if (runtime::next_link(*backward.steps()[head].node) == nullptr) continue;
     const std::vector<size_t> chain = steps_of_chain(head, backward);
     if (chain.back() < step) continue;
     for (const size_t one : chain) kinds[one] = Step::Kind::Eager;
   }
+}
+
+}  // namespace
+
+void leave_chains_at(size_t step, const Backward& backward, std::vector<Step::Kind>& kinds) {
+  leave_chains(step + 1, step, backward, kinds);
+}
+
+void leave_chains_across(size_t step, const Backward& backward, std::vector<Step::Kind>& kinds) {
+  leave_chains(step, step, backward, kinds);
 }
 
 }  // namespace ahead::engine

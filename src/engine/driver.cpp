@@ -142,6 +142,7 @@ void count_run(const Settings& settings, const RunReport& report, bool is_new,
     stats.compiles += report.compiles;
     stats.eager_nodes += report.eager_nodes;
     stats.cuts += report.cuts;
+    stats.calls += report.calls;
     const bool is_captured = report.compiles != 0 || is_new;
     if (is_captured) ++stats.captures;
     ++(is_captured || report.met_a_capture ? stats.cache_misses : stats.cache_hits);

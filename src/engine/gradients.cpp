@@ -18,12 +18,6 @@ using torch::autograd::variable_list;
 
 thread_local Gradients* current_gradients = nullptr;
 
-variable_list call_tensor_hooks(Node& node, variable_list gradients) {
-  for (const auto& hook : node.tensor_pre_hooks()) gradients = (*hook)(gradients);
-  for (const auto& [index, hook] : node.retains_grad_hooks()) gradients = (*hook)(gradients);
-  return gradients;
-}
-
 void check_outputs(const Node& node, variable_list& outputs) {
   torch::autograd::validate_outputs(node.next_edges(), outputs, [&](const std::string& problem) {
     std::ostringstream text;
@@ -54,33 +48,85 @@ Gradients::Current::~Current() {
   current_gradients = outer_;
 }
 
-void Gradients::run_eagerly(const Step& step) {
-  Node& node = *step.node;
-  // The engine runs it with its own device, and on the stream of its forward.
-  const c10::OptionalStreamGuard on_its_stream(node.stream());
+variable_list Gradients::take_inputs(const Step& step) {
   variable_list inputs(step.num_places);
   for (uint32_t i = 0; i < step.num_places; ++i) {
     inputs[i] = std::move(waiting_[step.first_place + i]);
   }
-  const auto* info = backward_.wanted(&node);
-  if (info != nullptr) {
-    if (!info->needed_) inputs = call_tensor_hooks(node, std::move(inputs));
-    if (info->captures_ != nullptr) {
-      for (const auto& capture : *info->captures_) {
-        results_[static_cast<size_t>(capture.output_idx_)] =
-            inputs[static_cast<size_t>(capture.input_idx_)];
-      }
-    }
-    if (!info->needed_) return;
+  return inputs;
+}
+
+variable_list Gradients::copy_inputs(const Step& step) const {
+  const auto first = waiting_.begin() + step.first_place;
+  return variable_list(first, first + step.num_places);
+}
+
+/// Whether the node has to run, and not only to tell what flows into it.
+bool Gradients::is_needed(const Step& step) const {
+  const auto* info = backward_.wanted(step.node);
+  return info == nullptr || info->needed_;
+}
+
+void Gradients::note_results(const Step& step, const variable_list& inputs) {
+  const auto* info = backward_.wanted(step.node);
+  if (info == nullptr || info->captures_ == nullptr) return;
+  for (const auto& capture : *info->captures_) {
+    results_[static_cast<size_t>(capture.output_idx_)] =
+        inputs[static_cast<size_t>(capture.input_idx_)];
   }
-  variable_list outputs = call(node, std::move(inputs));
+}
+
+/// What is asked for is what flows into a node: before its hooks if the node runs too, else after
+/// them.
+void Gradients::call_before(const Step& step) {
+  Node& node = *step.node;
+  const c10::OptionalStreamGuard on_its_stream(node.stream());
+  variable_list inputs = take_inputs(step);
+  if (is_needed(step)) note_results(step, inputs);
+  inputs = call_tensor_hooks(node, std::move(inputs));
+  if (is_needed(step)) {
+    for (const auto& hook : node.pre_hooks()) inputs = (*hook)(inputs);
+  }
+  for (uint32_t i = 0; i < step.num_places && i < inputs.size(); ++i)
+    waiting_[step.first_place + i] = std::move(inputs[i]);
+  called_before_ = &step;
+}
+
+void Gradients::call_after(const Step& step, variable_list outputs, const variable_list& inputs) {
+  const c10::OptionalStreamGuard on_its_stream(step.node->stream());
+  for (const auto& hook : step.node->post_hooks()) outputs = (*hook)(outputs, inputs);
+  pass_on(step, std::move(outputs));
+}
+
+void Gradients::retain(size_t step, size_t input, const at::Tensor& gradient) const {
+  const Step& which = backward_.steps()[step];
+  variable_list inputs(which.num_places);
+  inputs[input] = gradient;
+  (*which.node->retains_grad_hooks().at(input))(inputs);
+}
+
+void Gradients::run_eagerly(const Step& step) {
+  Node& node = *step.node;
+  // The engine runs it with its own device, and on the stream of its forward.
+  const c10::OptionalStreamGuard on_its_stream(node.stream());
+  variable_list inputs = take_inputs(step);
+  const bool was_called = called_before_ == &step;
+  if (!is_needed(step)) {
+    if (!was_called) inputs = call_tensor_hooks(node, std::move(inputs));
+    return note_results(step, inputs);
+  }
+  if (!was_called) note_results(step, inputs);
+  variable_list outputs = call(step, std::move(inputs));
   if (!backward_.task().keep_graph_) node.release_variables();
   pass_on(step, std::move(outputs));
 }
 
-variable_list Gradients::call(Node& node, variable_list inputs) {
-  inputs = call_tensor_hooks(node, std::move(inputs));
-  for (const auto& hook : node.pre_hooks()) inputs = (*hook)(inputs);
+variable_list Gradients::call(const Step& step, variable_list inputs) {
+  Node& node = *step.node;
+  if (called_before_ != &step) {
+    inputs = call_tensor_hooks(node, std::move(inputs));
+    for (const auto& hook : node.pre_hooks()) inputs = (*hook)(inputs);
+  }
   if (!backward_.task().keep_graph_) node.will_release_variables();
   if (node.post_hooks().empty()) {
     variable_list outputs = node(std::move(inputs));

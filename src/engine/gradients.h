@@ -19,8 +19,18 @@ class Gradients {
   const at::Tensor& at(size_t place) const { return waiting_[place]; }
   std::vector<at::Tensor>& results() { return results_; }
 
-  /// Runs one node as the eager engine would, hooks included, and passes on what it returns.
+  /// Runs one node as the eager engine would, hooks included, and passes on what it returns. Hooks
+  /// that call_before called are not called again.
   void run_eagerly(const Step& step);
+  /// Calls the hooks on what flows into a node. It comes next.
+  void call_before(const Step& step);
+  /// Calls the hooks on what a node returned, which got these gradients, and passes it on.
+  void call_after(const Step& step, torch::autograd::variable_list outputs,
+                  const torch::autograd::variable_list& inputs);
+  /// The gradients that wait for a node.
+  torch::autograd::variable_list copy_inputs(const Step& step) const;
+  /// For a tensor with retain_grad(): tells it its gradient, the input of a step.
+  void retain(size_t step, size_t input, const at::Tensor& gradient) const;
   /// Keeps other threads from adding to the leaf with this `.grad`, if the graph that runs adds to
   /// it.
   std::unique_lock<std::mutex> lock_leaf_with(const at::Tensor& grad);
@@ -42,13 +52,16 @@ class Gradients {
   };
 
  private:
-  torch::autograd::variable_list call(torch::autograd::Node& node,
-                                      torch::autograd::variable_list inputs);
+  torch::autograd::variable_list take_inputs(const Step& step);
+  torch::autograd::variable_list call(const Step& step, torch::autograd::variable_list inputs);
+  void note_results(const Step& step, const torch::autograd::variable_list& inputs);
+  bool is_needed(const Step& step) const;
   void pass_on(const Step& step, torch::autograd::variable_list outputs);
 
   const Backward& backward_;
   std::vector<at::Tensor> waiting_;
   std::vector<at::Tensor> results_;
+  const Step* called_before_ = nullptr;  ///< the step of which call_before has called the hooks
   const std::vector<size_t>* adds_to_ = nullptr;  ///< the leaves' steps, while a graph runs
   size_t next_leaf_ = 0;                          ///< the position there of the one expected next
 };

@@ -59,6 +59,23 @@ void run_accumulate_grad_in_place(const c10::OperatorHandle&, torch::jit::Stack*
     torch::autograd::impl::bump_version(grad);
 }
 
+void run_retain_grad(const at::Tensor& gradient, int64_t step, int64_t input) {
+  const Gradients* running = Gradients::current();
+  if (running == nullptr) {
+    throw UserError("compiled autograd",
+                    "ahead::retain_grad runs only in the backward that it belongs to.");
+  }
+  running->retain(static_cast<size_t>(step), static_cast<size_t>(input), gradient);
+}
+
+std::vector<at::Tensor> run_call_hook(c10::string_view what, int64_t step,
+                                      const c10::List<std::optional<at::Tensor>>& /*gradients*/) {
+  throw UserError("compiled autograd", "ahead::call_hook stands for " + std::string(what) +
+                                           " at step " + std::to_string(step) +
+                                           ", which are called by the backward that they belong "
+                                           "to. Such a graph cannot run by itself.");
+}
+
 }  // namespace
 
 const Operator& accumulate_grad() {
@@ -71,9 +88,21 @@ const Operator& accumulate_grad_in_place() {
   return op;
 }
 
+const Operator& retain_grad() {
+  static const Operator& op = *Operator::find("ahead.retain_grad");
+  return op;
+}
+
+const Operator& call_hook() {
+  static const Operator& op = *Operator::find("ahead.call_hook");
+  return op;
+}
+
 TORCH_LIBRARY_FRAGMENT(ahead, library) {
   library.def("accumulate_grad(Tensor variable, Tensor? grad, Tensor? new) -> Tensor");
   library.def("accumulate_grad_(Tensor variable, Tensor(a!) grad, Tensor new) -> ()");
+  library.def("retain_grad(Tensor gradient, int step, int input) -> ()");
+  library.def("call_hook(str what, int step, Tensor?[] gradients) -> Tensor[]");
 }
 
 TORCH_LIBRARY_IMPL(ahead, CompositeImplicitAutograd, library) {
@@ -81,6 +110,8 @@ TORCH_LIBRARY_IMPL(ahead, CompositeImplicitAutograd, library) {
                torch::CppFunction::makeFromBoxedFunction<&run_accumulate_grad>());
   library.impl("accumulate_grad_",
                torch::CppFunction::makeFromBoxedFunction<&run_accumulate_grad_in_place>());
+  library.impl("retain_grad", &run_retain_grad);
+  library.impl("call_hook", &run_call_hook);
 }
 
 }  // namespace ahead::engine

@@ -335,7 +335,7 @@ class PartTracer {
     const ahead::Node* const before = graph.last();
     first_sequences_.push_back(at::sequence_number::peek());
     tracer.writer().set_issuer(s.node->getptr());
-    note_results(s);
+    follow_hooks(s, tracer.writer());
     if (kinds_[current_] == Step::Kind::Accumulate) {
       accumulate(tracer);
     } else if (kinds_[current_] == Step::Kind::Traced) {
@@ -420,6 +420,45 @@ class PartTracer {
     }
   }
 
+  bool is_needed(const Step& s) const {
+    const auto* info = backward_.wanted(s.node);
+    return info == nullptr || info->needed_;
+  }
+
+  /// What is asked for is what flows into a node: before its hooks if the node runs too, else after
+  /// them. Where user code is called before the node, that does all of this but the last.
+  void follow_hooks(const Step& s, tracing::GraphWriter& writer) {
+    const bool was_called = s.hooks.has(Hooks::Before);
+    if (is_needed(s) && !was_called) note_results(s);
+    if (!was_called && s.hooks.has(Hooks::Traced)) trace_hooks(s);
+    if (!was_called && s.hooks.has(Hooks::Retained)) retain_grads(s, writer);
+    if (!is_needed(s)) note_results(s);
+  }
+
+  void trace_hooks(const Step& s) {
+    const auto first = places_.begin() + s.first_place;
+    variable_list gradients(first, first + s.num_places);
+    try {
+      for (const auto& hook : s.node->tensor_pre_hooks()) gradients = (*hook)(gradients);
+    } catch (const c10::Error& error) {
+      throw NotTraceable(current_, error.msg());
+    } catch (const std::exception& error) {
+      throw NotTraceable(current_, error.what());
+    }
+    std::move(gradients.begin(), gradients.end(), first);
+  }
+
+  void retain_grads(const Step& s, tracing::GraphWriter& writer) {
+    for (const auto& [input, hook] : s.node->retains_grad_hooks()) {
+      const at::Tensor& gradient = places_[s.first_place + static_cast<size_t>(input)];
+      if (!gradient.defined()) continue;
+      ahead::Node* node =
+          writer.record(retain_grad(), {tracing::value_of(gradient), static_cast<int64_t>(current_),
+                                        static_cast<int64_t>(input)});
+      node->set(Tag::Effect);
+    }
+  }
+
   /// LibTorch has two formulas for some nodes, and that for tensors without data rounds otherwise
   /// or gives another layout.
   static bool has_formula_of_its_own(const Node& node) {
@@ -452,6 +491,10 @@ class PartTracer {
       throw NotTraceable(current_, error.msg());
     } catch (const std::exception& error) {
       throw NotTraceable(current_, error.what());
+    }
+    if (s.hooks.has(Hooks::Outputs)) {
+      node_outputs_ = std::move(outputs);
+      return;
     }
     for (uint32_t i = 0; i < s.num_targets && i < outputs.size(); ++i) {
       const int32_t target = backward_.targets()[s.first_target + i];
@@ -544,6 +587,12 @@ class PartTracer {
       outputs.push_back(std::move(now));
       part_.destinations.push_back({Part::Destination::Kind::Place, expected.place});
     }
+    for (size_t i = 0; i < node_outputs_.size(); ++i) {
+      if (!node_outputs_[i].defined()) continue;
+      outputs.push_back(std::move(node_outputs_[i]));
+      part_.destinations.push_back({Part::Destination::Kind::Output, i});
+    }
+    node_outputs_.clear();
     for (const at::Tensor& input : backward_.inputs()) {
       backward_.call().tensor_args.lookup(input).proxy_tensor.reset();
     }
@@ -587,6 +636,7 @@ class PartTracer {
   std::vector<std::optional<Layout>> layouts_;
   std::vector<at::Tensor> places_;
   std::vector<at::Tensor> results_;
+  variable_list node_outputs_;  ///< of the last step, if hooks get them before they are passed on
   TraceState state_;
   /// What nodes hold, by identity: its position among the graph's inputs.
   std::unordered_map<const c10::TensorImpl*, size_t> inputs_;

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "engine/hooks.h"
+
 namespace ahead::engine {
 
 /// One autograd node, at the place at which the eager engine would run it.
@@ -13,12 +15,14 @@ namespace ahead::engine {
 struct Step {
   enum class Kind : uint8_t {
     Traced,      ///< becomes part of a graph
-    Accumulate,  ///< adds to a leaf's `.grad`, without hooks
-    Result,      ///< its gradient is asked for and goes no further, without hooks
+    Accumulate,  ///< adds to a leaf's `.grad`
+    Result,      ///< its gradient is asked for and goes no further
+    Called,      ///< a leaf's node with hooks on what it returns: a call between graphs
     Eager,       ///< runs as in eager
   };
   torch::autograd::Node* node;
   Kind kind;
+  Hooks hooks;
   uint32_t first_place;
   uint32_t num_places;
   uint32_t first_target;  ///< into Backward::targets, one for each next edge

@@ -185,7 +185,7 @@ TEST(EngineUnrulyHooks, HookRemovesItself) {
     loss.backward();
     return Tensors{x.grad(), log.tensor()};
   });
-  EXPECT_EQ(stats.captures, 1u);
+  EXPECT_EQ(stats.captures, 2u);  // without and with a `.grad`
 }
 
 TEST(EngineUnrulyHooks, HookRemovesAnother) {
@@ -389,7 +389,7 @@ TEST(EngineUnrulyHooks, VariantsBeyondTheLimitRunAsInEager) {
     EXPECT_TRUE(at::equal(got, expected));
     EXPECT_EQ(got.strides(), expected.strides());
   }
-  EXPECT_EQ(compiled_autograd::stats().captures, 1u);
+  EXPECT_EQ(compiled_autograd::stats().captures, 9u);  // 8 of the node with the hook, 1 behind it
   EXPECT_LT(compiled_autograd::stats().compiles, 12u);
 }
 
