@@ -265,7 +265,7 @@ void throw_cut(const Step& step, size_t index, const std::string& why) {
 
 Program::Program(const Backward& backward, aot::GraphCompiler compiler, SizePattern sizes)
     : compiler_(std::move(compiler)) {
-  Known known{first_kinds(backward), {}, std::move(sizes), {}, {}, {}, false};
+  Known known{first_kinds(backward), {}, std::move(sizes), {}, {}, {}, {}, false};
   known_.store(std::make_shared<const Known>(std::move(known)));
 }
 
@@ -329,13 +329,13 @@ std::vector<at::Tensor> Program::run(Backward& backward, const std::vector<int64
 }
 
 /// Leaves and results that nothing traced leads to are no cut: there is nothing to be traced.
-void Program::run_eagerly(size_t begin, size_t end, const Run& run, bool& was_eager) {
+void Program::run_eagerly(size_t begin, size_t end, const Run& run, bool& was_eager) const {
   for (size_t i = begin; i < end; ++i) {
     const Step& step = run.backward.steps()[i];
     const bool is_cut =
         i != 0 && (step.kind == Step::Kind::Traced || step.kind == Step::Kind::Eager);
     if (is_cut && run.report.must_be_whole && !run.report.met_a_capture)
-      throw_cut(step, i, " runs as in eager");
+      throw_cut(step, i, why_eager(i));
     run.report.eager_nodes += is_cut;
     if (is_cut && !std::exchange(was_eager, true)) ++run.report.cuts;
     if (is_cut && run.stretches != nullptr) run.stretches->emplace_back();
@@ -347,6 +347,14 @@ void Program::run_eagerly(size_t begin, size_t end, const Run& run, bool& was_ea
     run.gradients.run_eagerly(step);
   }
   run.backward.let_go(begin, end);
+}
+
+/// As far as it is known.
+std::string Program::why_eager(size_t step) const {
+  const std::shared_ptr<const Known> known = known_.load();
+  const auto found = known->problems.find(step);
+  return found == known->problems.end() ? " runs as in eager"
+                                        : " runs as in eager: " + found->second;
 }
 
 void Program::call_before(const Step& step, size_t index, const Run& run) {
@@ -436,6 +444,7 @@ Program::PartPtr Program::make_part(Known& known, size_t begin, const Run& run) 
         throw_cut(run.backward.steps()[culprit], culprit,
                   std::string(" runs as in eager: ") + problem.what());
       known.kinds[culprit] = Step::Kind::Eager;
+      known.problems[culprit] = problem.what();
       leave_chains_at(culprit, run.backward, known.kinds);
       if (std::find(known.failed_at.begin(), known.failed_at.end(), run.backward.sizes()) ==
           known.failed_at.end())

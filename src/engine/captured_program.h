@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -146,6 +147,7 @@ class Program {
     std::vector<std::shared_ptr<const SizeGuards>> guards;  ///< of parts for changing sizes
     /// The sizes for which steps could not be traced.
     std::vector<std::vector<int64_t>> failed_at;
+    std::map<size_t, std::string> problems;  ///< of these steps
     /// Those with calls.
     std::vector<Stretch> stretches;
     /// Whether there are parts that may be one graph together, which was not seen yet.
@@ -164,7 +166,8 @@ class Program {
   PartPtr add(Known& known, size_t begin, size_t end, const Run& run) const;
   static size_t find_culprit(const Known& known, size_t begin, size_t end, const Run& run);
   void retry_for_other_sizes(const Backward& backward);
-  static void run_eagerly(size_t begin, size_t end, const Run& run, bool& was_eager);
+  void run_eagerly(size_t begin, size_t end, const Run& run, bool& was_eager) const;
+  std::string why_eager(size_t step) const;
   static void call_before(const Step& step, size_t index, const Run& run);
   static void call_after(const Part& part, const Run& run, torch::autograd::variable_list&& outputs,
                          const torch::autograd::variable_list& inputs);

@@ -6,7 +6,7 @@
 
 /// The comparisons that all other tests rely on notice what they should.
 namespace ahead {
-namespace {
+namespace same_as_eager_test {
 
 using at::Tensor;
 
@@ -96,5 +96,5 @@ TEST(SameAsEager, TellsWhatIsThrown) {
   EXPECT_EQ(error_of([] { TORCH_CHECK(false, "not so"); }), "not so");
 }
 
-}  // namespace
+}  // namespace same_as_eager_test
 }  // namespace ahead

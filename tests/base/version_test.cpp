@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace {
+namespace version_test {
 
 TEST(Version, LibraryAndHeadersAgree) {
   EXPECT_EQ(std::string(ahead::version()), std::to_string(AHEAD_VERSION_MAJOR) + "." +
@@ -12,4 +12,4 @@ TEST(Version, LibraryAndHeadersAgree) {
                                                std::to_string(AHEAD_VERSION_PATCH));
 }
 
-}  // namespace
+}  // namespace version_test

@@ -6,7 +6,7 @@
 #include "support/hits.h"
 
 namespace ahead {
-namespace {
+namespace aot_test {
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -178,5 +178,5 @@ TEST(AotFunction, JointGraphsAreEditedBetweenCaptureAndCompilation) {
   EXPECT_TRUE(at::equal(x.grad(), x.detach().cos().clamp(-0.5, 0.5)));
 }
 
-}  // namespace
+}  // namespace aot_test
 }  // namespace ahead

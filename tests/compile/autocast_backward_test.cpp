@@ -6,7 +6,7 @@
 #include "support/hits.h"
 
 namespace ahead {
-namespace {
+namespace autocast_backward_test {
 
 /// Autocast on for a scope.
 struct Autocast {
@@ -205,5 +205,5 @@ TEST(AutocastBackward, InsideCompiledAutograd) {
   expect_hits(compiled, 2);
 }
 
-}  // namespace
+}  // namespace autocast_backward_test
 }  // namespace ahead

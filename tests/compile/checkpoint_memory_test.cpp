@@ -8,7 +8,7 @@
 
 /// What checkpoints of eager functions save.
 namespace ahead {
-namespace {
+namespace checkpoint_memory_test {
 
 using at::Tensor;
 using Tensors = std::vector<Tensor>;
@@ -103,5 +103,5 @@ TEST(Checkpoint, KeepsWhatThePolicySaves) {
   EXPECT_GT(peaks[1], peaks[2]);
 }
 
-}  // namespace
+}  // namespace checkpoint_memory_test
 }  // namespace ahead

@@ -9,7 +9,7 @@
 
 /// Checkpoints in functions that are traced and compiled.
 namespace ahead {
-namespace {
+namespace checkpoint_trace_test {
 
 using at::Tensor;
 using Tensors = std::vector<Tensor>;
@@ -135,5 +135,5 @@ TEST(CheckpointInTrace, ACompiledFunctionMayBeCheckpointed) {
   EXPECT_EQ(compiled.stats().calls, 0u);
 }
 
-}  // namespace
+}  // namespace checkpoint_trace_test
 }  // namespace ahead

@@ -6,7 +6,7 @@
 #include "support/hits.h"
 
 namespace ahead {
-namespace {
+namespace compile_test {
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -297,5 +297,5 @@ TEST(Compile, CapturedTensorThatIsOnlyReturned) {
       {leaf({3})}, {.write_to_outputs = false});
 }
 
-}  // namespace
+}  // namespace compile_test
 }  // namespace ahead

@@ -7,7 +7,7 @@
 /// Eager's kernels round complex products and quotients of single precision otherwise in place,
 /// where the compiler could not know that operands do not overlap.
 namespace ahead {
-namespace {
+namespace complex_in_place_test {
 
 using Tensors = std::vector<at::Tensor>;
 using InPlace = std::function<void(const at::Tensor&, const at::Tensor&)>;
@@ -69,5 +69,5 @@ TEST(ComplexInPlace, SumsOfProducts) {
   EXPECT_TRUE(is_refused(f, numbers({3, 5}), numbers({5})));
 }
 
-}  // namespace
+}  // namespace complex_in_place_test
 }  // namespace ahead

@@ -7,7 +7,7 @@
 
 /// Custom operators whose schemas say that what they return is new memory.
 namespace ahead {
-namespace {
+namespace custom_op_check_test {
 
 using at::Tensor;
 
@@ -136,5 +136,5 @@ TEST(CustomOpCheck, ViewsThatSchemasAnnounceRunEagerly) {
   EXPECT_THROW(whole(torch::ones({3})), Unsupported);
 }
 
-}  // namespace
+}  // namespace custom_op_check_test
 }  // namespace ahead

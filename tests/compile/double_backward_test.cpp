@@ -5,7 +5,7 @@
 #include "compile/derivatives.h"
 
 namespace ahead {
-namespace {
+namespace double_backward_test {
 
 using Tensors = std::vector<at::Tensor>;
 using torch::autograd::grad;
@@ -121,5 +121,5 @@ TEST(DoubleBackward, SwitchedOff) {
   }
 }
 
-}  // namespace
+}  // namespace double_backward_test
 }  // namespace ahead

@@ -4,7 +4,7 @@
 #include "ahead/ahead.h"
 
 namespace ahead {
-namespace {
+namespace explain_test {
 
 TEST(Explain, NamesWhatDiffers) {
   at::Tensor weight = at::ones({3});
@@ -38,5 +38,5 @@ TEST(Explain, SaysWhyCallsRunEagerly) {
   EXPECT_NE(reason.find("value that is read"), std::string::npos) << reason;
 }
 
-}  // namespace
+}  // namespace explain_test
 }  // namespace ahead

@@ -7,7 +7,7 @@
 
 /// Tangents of LibTorch's forward mode: calls that bring some run eagerly.
 namespace ahead {
-namespace {
+namespace forward_mode_test {
 
 using Tensors = std::vector<at::Tensor>;
 using torch::autograd::ForwardADLevel;
@@ -58,5 +58,5 @@ TEST(ForwardMode, AreRefusedByATrace) {
       Unsupported);
 }
 
-}  // namespace
+}  // namespace forward_mode_test
 }  // namespace ahead

@@ -8,7 +8,7 @@
 /// Which gradients there are: zeros, none, those taken inside a function, and what hooks make of
 /// them.
 namespace ahead {
-namespace {
+namespace gradients_test {
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -152,5 +152,5 @@ TEST(InnerGradients, ByAnArgumentOfWhichAnotherIsAViewIsRefused) {
   expect_runs_eagerly(compiled);
 }
 
-}  // namespace
+}  // namespace gradients_test
 }  // namespace ahead

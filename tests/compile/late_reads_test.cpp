@@ -6,7 +6,7 @@
 #include "support/hits.h"
 
 namespace ahead {
-namespace {
+namespace late_reads_test {
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -156,5 +156,5 @@ TEST(LateReads, HookThatReadsAnArgumentWrittenToBeforeTheBackward) {
   expect_hits(compiled);
 }
 
-}  // namespace
+}  // namespace late_reads_test
 }  // namespace ahead

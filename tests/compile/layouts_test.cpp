@@ -7,7 +7,7 @@
 
 /// Results and gradients lie in memory as eager's do, whichever way kernels read them.
 namespace ahead {
-namespace {
+namespace layouts_test {
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -97,5 +97,5 @@ TEST(Layouts, TransposedGradientThatIsReachedByWhereItLies) {
   EXPECT_TRUE(at::equal(x.grad(), gradient.reshape({2, 3})));
 }
 
-}  // namespace
+}  // namespace layouts_test
 }  // namespace ahead

@@ -9,7 +9,7 @@
 
 /// Second and higher derivatives of compiled functions that call custom autograd functions.
 namespace ahead {
-namespace {
+namespace open_trace_gradient_functions_test {
 
 using Tensors = std::vector<at::Tensor>;
 using torch::autograd::AutogradContext;
@@ -170,5 +170,5 @@ TEST(OpenTraceGradient, OnceDifferentiable) {
   expect_derivatives([](const at::Tensor& x) { return Once::apply(x * x) * x.sin(); });
 }
 
-}  // namespace
+}  // namespace open_trace_gradient_functions_test
 }  // namespace ahead

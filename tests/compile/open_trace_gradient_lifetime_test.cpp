@@ -6,7 +6,7 @@
 
 /// What a kept gradient holds and for how long, and functions that do not stay what they were.
 namespace ahead {
-namespace {
+namespace open_trace_gradient_lifetime_test {
 
 using Tensors = std::vector<at::Tensor>;
 using torch::autograd::AutogradContext;
@@ -156,5 +156,5 @@ TEST(OpenTraceGradient, AFunctionThatChangesRunsEagerly) {
   });
 }
 
-}  // namespace
+}  // namespace open_trace_gradient_lifetime_test
 }  // namespace ahead

@@ -9,7 +9,7 @@
 
 /// Derivatives up to the third of random programs full of custom functions, hooks and writes.
 namespace ahead {
-namespace {
+namespace open_trace_gradient_random_test {
 
 using Tensors = std::vector<at::Tensor>;
 using torch::autograd::AutogradContext;
@@ -278,5 +278,5 @@ TEST(OpenTraceGradient, RandomPrograms) {
       << " do not work in eager";
 }
 
-}  // namespace
+}  // namespace open_trace_gradient_random_test
 }  // namespace ahead

@@ -7,7 +7,7 @@
 /// Second and higher derivatives of compiled functions whose gradient is not that of the operators
 /// they call: custom autograd functions, hooks, and writes that autograd does not see.
 namespace ahead {
-namespace {
+namespace open_trace_gradient_test {
 
 using Tensors = std::vector<at::Tensor>;
 using torch::autograd::AutogradContext;
@@ -255,5 +255,5 @@ TEST(OpenTraceGradient, ByTensorsThatOnlyTheBackwardNames) {
   Scaled::scale.reset();
 }
 
-}  // namespace
+}  // namespace open_trace_gradient_test
 }  // namespace ahead

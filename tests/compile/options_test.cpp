@@ -7,7 +7,7 @@
 #include "support/hits.h"
 
 namespace ahead {
-namespace {
+namespace options_test {
 
 using at::Tensor;
 using Tensors = std::vector<Tensor>;
@@ -416,5 +416,5 @@ TEST(Config, KeepsMutationsInTheGraphOnlyIfAsked) {
   }
 }
 
-}  // namespace
+}  // namespace options_test
 }  // namespace ahead

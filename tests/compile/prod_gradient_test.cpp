@@ -9,7 +9,7 @@
 
 /// Eager's gradient of prod looks for zeros and has another formula where it finds some.
 namespace ahead {
-namespace {
+namespace prod_gradient_test {
 
 using Tensors = std::vector<at::Tensor>;
 using torch::autograd::grad;
@@ -195,5 +195,5 @@ TEST(ProdGradient, OfACapturedParameterUnderGradientPenalty) {
   expect_runs_eagerly(compiled);
 }
 
-}  // namespace
+}  // namespace prod_gradient_test
 }  // namespace ahead

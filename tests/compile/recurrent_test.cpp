@@ -8,7 +8,7 @@
 /// The recurrent kernels of the CPU keep a workspace for their gradient only in grad mode, so that
 /// none can be run again in the backward.
 namespace ahead {
-namespace {
+namespace recurrent_test {
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -58,5 +58,5 @@ TEST(Recurrent, InsideACheckpoint) {
   }
 }
 
-}  // namespace
+}  // namespace recurrent_test
 }  // namespace ahead

@@ -8,7 +8,7 @@
 
 /// Programs whose second derivatives were wrong once, found by the fuzzer and made small.
 namespace ahead {
-namespace {
+namespace second_derivative_test {
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -184,5 +184,5 @@ TEST(SecondDerivative, ThatCannotBeHadIsKnownBeforehand) {
                Unsupported);
 }
 
-}  // namespace
+}  // namespace second_derivative_test
 }  // namespace ahead

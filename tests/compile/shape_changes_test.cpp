@@ -7,7 +7,7 @@
 
 /// Functions that change the shape of tensors in place: t_, transpose_, squeeze_, unsqueeze_.
 namespace ahead {
-namespace {
+namespace shape_changes_test {
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -298,5 +298,5 @@ TEST(ShapeChanges, ExpandedArgumentThatChangesItsShapeAndIsSavedRunsEagerly) {
   EXPECT_THROW(whole(make_inputs().passed), Unsupported);
 }
 
-}  // namespace
+}  // namespace shape_changes_test
 }  // namespace ahead

@@ -8,7 +8,7 @@
 
 /// What each stage is given, makes and leaves behind.
 namespace ahead {
-namespace {
+namespace stages_test {
 
 using at::Tensor;
 using Tensors = std::vector<Tensor>;
@@ -125,5 +125,5 @@ TEST(CompileRequest, IsNotNeededByBackendsThatTakeGraphs) {
   EXPECT_TRUE(compiled(Tensors{x})[0].equal(twice_sigmoid({x})[0]));
 }
 
-}  // namespace
+}  // namespace stages_test
 }  // namespace ahead

@@ -6,7 +6,7 @@
 #include "support/hits.h"
 
 namespace ahead {
-namespace {
+namespace staleness_test {
 
 TEST(Staleness, CapturedTensorReplaced) {
   at::Tensor w = leaf({3});
@@ -247,5 +247,5 @@ TEST(Staleness, KeptArgumentsRunEagerly) {
   EXPECT_GT(compiled.stats().eager_calls, 0u);
 }
 
-}  // namespace
+}  // namespace staleness_test
 }  // namespace ahead

@@ -15,7 +15,7 @@
 
 /// What a compiled function tells of itself.
 namespace ahead {
-namespace {
+namespace telling_test {
 
 using at::Tensor;
 
@@ -96,5 +96,5 @@ TEST(DumpFolder, ThatCannotBeWrittenIsAnError) {
   EXPECT_THROW(compiled(at::ones({3})), UserError);
 }
 
-}  // namespace
+}  // namespace telling_test
 }  // namespace ahead

@@ -8,7 +8,7 @@
 #include "support/hits.h"
 
 namespace ahead {
-namespace {
+namespace threads_test {
 
 at::Tensor function(const at::Tensor& x, const at::Tensor& w) {
   return torch::tanh(x.matmul(w)).sum(0) * x.size(0);
@@ -52,5 +52,5 @@ TEST(CompileThreads, BackwardOnAnotherThread) {
   expect_hits(compiled);
 }
 
-}  // namespace
+}  // namespace threads_test
 }  // namespace ahead

@@ -9,7 +9,7 @@
 
 /// Errors of LibTorch and of the user's own code, in calls that are observed and in traces.
 namespace ahead {
-namespace {
+namespace trace_errors_test {
 
 /// Collects warnings while it exists.
 class Warnings : public c10::WarningHandler {
@@ -260,5 +260,5 @@ TEST(TraceErrors, ExceptionsOfTheUsersOwnTypesPassUnchanged) {
   }
 }
 
-}  // namespace
+}  // namespace trace_errors_test
 }  // namespace ahead

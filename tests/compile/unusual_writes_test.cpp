@@ -7,7 +7,7 @@
 
 /// Writes that no graph can repeat: the function runs eagerly, and a trace says why not.
 namespace ahead {
-namespace {
+namespace unusual_writes_test {
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -126,5 +126,5 @@ TEST(UnusualWrites, ViewsInInferenceMode) {
   expect_runs_eagerly(compiled);
 }
 
-}  // namespace
+}  // namespace unusual_writes_test
 }  // namespace ahead

@@ -7,7 +7,7 @@
 
 /// Arguments and results that are views, and what autograd makes of writes to them.
 namespace ahead {
-namespace {
+namespace views_test {
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -424,5 +424,5 @@ TEST(CompileViews, DetachedTwiceIsNoViewOfTheFirst) {
   EXPECT_TRUE(results[3].is_alias_of(results[0]));
 }
 
-}  // namespace
+}  // namespace views_test
 }  // namespace ahead

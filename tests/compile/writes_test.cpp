@@ -7,7 +7,7 @@
 
 /// Writes to results, to arguments that share memory, and to views of leaves.
 namespace ahead {
-namespace {
+namespace writes_test {
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -108,5 +108,5 @@ TEST(Writes, ArgumentWhoseHistoryGrowsWithEveryCallRunsEagerly) {
   EXPECT_EQ(compiled.stats().cache_hits, 0u);
 }
 
-}  // namespace
+}  // namespace writes_test
 }  // namespace ahead

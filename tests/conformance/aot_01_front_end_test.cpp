@@ -6,7 +6,7 @@
 #include "models/models.h"
 
 namespace ahead::conformance {
-namespace {
+namespace aot_01_front_end_test {
 
 using torch::autograd::grad;
 
@@ -435,5 +435,5 @@ TEST(AotFrontEnd, test_multiple_aot_autograd_calls_dupe_args) {
   expect_hits(compiled_second, 2);
 }
 
-}  // namespace
+}  // namespace aot_01_front_end_test
 }  // namespace ahead::conformance

@@ -1,7 +1,7 @@
 #include "conformance/aot_support.h"
 
 namespace ahead::conformance {
-namespace {
+namespace aot_02_input_mutation_test {
 
 TEST(AotInputMutation, test_input_mutation_simple) {
   const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
@@ -250,5 +250,5 @@ TEST(AotInputMutation, test_no_mutation_no_epilogue) {
   EXPECT_EQ(output_slots(program(compiled, "inference")), "Output 0");
 }
 
-}  // namespace
+}  // namespace aot_02_input_mutation_test
 }  // namespace ahead::conformance

@@ -1,7 +1,7 @@
 #include "conformance/aot_support.h"
 
 namespace ahead::conformance {
-namespace {
+namespace aot_03_metadata_mutation_test {
 
 TEST(AotMetadataMutation, test_input_mutation_metadata) {
   expect_with_and_without_grad(
@@ -138,5 +138,5 @@ TEST(AotMetadataMutation, test_xform_metadata_only_mutation) {
       {leaf({3, 4}), leaf({4, 3})}, {.non_leaf_inputs = true});
 }
 
-}  // namespace
+}  // namespace aot_03_metadata_mutation_test
 }  // namespace ahead::conformance

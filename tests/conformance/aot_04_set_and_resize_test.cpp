@@ -1,7 +1,7 @@
 #include "conformance/aot_support.h"
 
 namespace ahead::conformance {
-namespace {
+namespace aot_04_set_and_resize_test {
 
 TEST(AotSetAndResize, test_set__and_data_mutation_good) {
   expect_compiled_like_eager(
@@ -186,5 +186,5 @@ TEST(AotSetAndResize, test_aot_autograd_raises_invalid_leaf_set) {
   EXPECT_EQ(actual, expected);
 }
 
-}  // namespace
+}  // namespace aot_04_set_and_resize_test
 }  // namespace ahead::conformance

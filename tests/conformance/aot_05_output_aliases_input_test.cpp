@@ -1,7 +1,7 @@
 #include "conformance/aot_support.h"
 
 namespace ahead::conformance {
-namespace {
+namespace aot_05_output_aliases_input_test {
 
 TEST(AotOutputAliasesInput, test_input_output_view_simple) {
   const aot::FlatFunction f = [](const Tensors& in) -> Tensors { return {in[0].view({-1})}; };
@@ -271,5 +271,5 @@ TEST(AotOutputAliasesInput, test_view_replay) {
   EXPECT_EQ(compiled.stats().cache_hits, 2u);
 }
 
-}  // namespace
+}  // namespace aot_05_output_aliases_input_test
 }  // namespace ahead::conformance

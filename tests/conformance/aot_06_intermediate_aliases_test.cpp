@@ -1,7 +1,7 @@
 #include "conformance/aot_support.h"
 
 namespace ahead::conformance {
-namespace {
+namespace aot_06_intermediate_aliases_test {
 
 TEST(AotIntermediateAliases, test_outputs_are_aliased) {
   const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
@@ -199,5 +199,5 @@ TEST(AotIntermediateAliases, test_alias_inputs) {
       {at::randn({})});
 }
 
-}  // namespace
+}  // namespace aot_06_intermediate_aliases_test
 }  // namespace ahead::conformance

@@ -1,7 +1,7 @@
 #include "conformance/aot_support.h"
 
 namespace ahead::conformance {
-namespace {
+namespace aot_07_multi_output_views_test {
 
 const char* const refused = "Such functions do not allow the output views";
 
@@ -104,5 +104,5 @@ TEST(AotMultiOutputViews, test_output_aliases_intermediate_multi_output_view) {
   }
 }
 
-}  // namespace
+}  // namespace aot_07_multi_output_views_test
 }  // namespace ahead::conformance

@@ -1,7 +1,7 @@
 #include "conformance/aot_support.h"
 
 namespace ahead::conformance {
-namespace {
+namespace aot_08_view_replay_test {
 
 TEST(AotViewReplay, test_output_aliases_input_view_meta_replay) {
   const aot::FlatFunction f = [](const Tensors& in) -> Tensors { return {in[0].view({-1})}; };
@@ -44,5 +44,5 @@ TEST(AotViewReplay, test_dynamic_output_aliases_input_view_meta_replay) {
   expect_hits(compiled, 3);
 }
 
-}  // namespace
+}  // namespace aot_08_view_replay_test
 }  // namespace ahead::conformance

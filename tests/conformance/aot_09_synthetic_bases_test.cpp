@@ -1,7 +1,7 @@
 #include "conformance/aot_support.h"
 
 namespace ahead::conformance {
-namespace {
+namespace aot_09_synthetic_bases_test {
 
 /// Compares with views of a base without grad, and with views of one that requires grad and is no
 /// leaf.
@@ -413,5 +413,5 @@ TEST(AotSyntheticBases, test_inputs_overlapping_with_mutation_stress) {
   expect_hits(compiled);
 }
 
-}  // namespace
+}  // namespace aot_09_synthetic_bases_test
 }  // namespace ahead::conformance

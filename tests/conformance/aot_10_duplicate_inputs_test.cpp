@@ -1,7 +1,7 @@
 #include "conformance/aot_support.h"
 
 namespace ahead::conformance {
-namespace {
+namespace aot_10_duplicate_inputs_test {
 
 TEST(AotDuplicateInputs, test_dupe_arg_torture) {
   const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
@@ -211,5 +211,5 @@ TEST(AotDuplicateInputs, test_duplicate_args_no_mutation) {
   expect_compiled_like_eager(f, {y, y});
 }
 
-}  // namespace
+}  // namespace aot_10_duplicate_inputs_test
 }  // namespace ahead::conformance

@@ -1,7 +1,7 @@
 #include "conformance/aot_support.h"
 
 namespace ahead::conformance {
-namespace {
+namespace aot_11_grad_modes_test {
 
 TEST(AotGradModes, test_input_mutation_requires_grad_detach) {
   const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
@@ -227,5 +227,5 @@ TEST(AotGradModes, test_training_simple) {
   EXPECT_EQ(output_slots(program(compiled_once(f, {leaf({4})}), "partition.backward")), "GradOf 0");
 }
 
-}  // namespace
+}  // namespace aot_11_grad_modes_test
 }  // namespace ahead::conformance

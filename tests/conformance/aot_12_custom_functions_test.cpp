@@ -1,7 +1,7 @@
 #include "conformance/aot_support.h"
 
 namespace ahead::conformance {
-namespace {
+namespace aot_12_custom_functions_test {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
@@ -190,5 +190,5 @@ TEST(AotCustomFunctions, test_register_hook_in_checkpoint_accumulated_grad) {
   expect_hits(compiled);
 }
 
-}  // namespace
+}  // namespace aot_12_custom_functions_test
 }  // namespace ahead::conformance

@@ -1,7 +1,7 @@
 #include "conformance/aot_support.h"
 
 namespace ahead::conformance {
-namespace {
+namespace aot_13_backward_mutation_test {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
@@ -168,5 +168,5 @@ TEST(AotBackwardMutation, test_mutation_of_input_in_fw_and_bw) {
   });
 }
 
-}  // namespace
+}  // namespace aot_13_backward_mutation_test
 }  // namespace ahead::conformance

@@ -3,7 +3,7 @@
 #include "conformance/aot_support.h"
 
 namespace ahead::conformance {
-namespace {
+namespace aot_14_modules_test {
 
 /// Calls a module and a compiled twin in turn, differentiates, and compares results, gradients and
 /// buffers.
@@ -178,5 +178,5 @@ TEST(AotModules, test_nn_module_with_params_global_constant) {
   expect_hits(compiled);
 }
 
-}  // namespace
+}  // namespace aot_14_modules_test
 }  // namespace ahead::conformance

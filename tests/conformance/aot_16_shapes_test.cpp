@@ -1,7 +1,7 @@
 #include "conformance/aot_support.h"
 
 namespace ahead::conformance {
-namespace {
+namespace aot_16_shapes_test {
 
 TEST(AotShapes, test_dynamic_shape_output_not_in_bw_graph) {
   auto compiled =
@@ -61,5 +61,5 @@ TEST(AotShapes, test_compiled_backward_dynamic_shapes) {
   expect_hits(compiled, 3);
 }
 
-}  // namespace
+}  // namespace aot_16_shapes_test
 }  // namespace ahead::conformance

@@ -6,7 +6,7 @@
 #include "partition/knapsack.h"
 
 namespace ahead::conformance {
-namespace {
+namespace aot_17_budget_test {
 
 PartitionedGraphs within(const JointGraph& joint, double budget) {
   return partition_min_cut(joint, {.memory_budget = budget});
@@ -147,5 +147,5 @@ TEST(AotBudget, test_get_knee_point_memory_budget) {
   EXPECT_THROW(knee_budget({}), UserError);
 }
 
-}  // namespace
+}  // namespace aot_17_budget_test
 }  // namespace ahead::conformance

@@ -1,7 +1,7 @@
 #include "conformance/aot_support.h"
 
 namespace ahead::conformance {
-namespace {
+namespace aot_17_common_subexpressions_test {
 
 /// Merges equal calls and expects the values to stay and a second run to find nothing more. Returns
 /// how many nodes went.
@@ -183,5 +183,5 @@ TEST(AotCommonSubexpressions, test_random) {
   }
 }
 
-}  // namespace
+}  // namespace aot_17_common_subexpressions_test
 }  // namespace ahead::conformance

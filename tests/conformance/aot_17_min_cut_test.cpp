@@ -4,7 +4,7 @@
 #include "partition/knapsack.h"
 
 namespace ahead::conformance {
-namespace {
+namespace aot_17_min_cut_test {
 
 PartitionedGraphs min_cut(const aot::FlatFunction& f, const Tensors& inputs, double budget = 1.0) {
   PartitionOptions options;
@@ -137,5 +137,5 @@ TEST(AotPartitioners, test_dp_knapsack) {
   }
 }
 
-}  // namespace
+}  // namespace aot_17_min_cut_test
 }  // namespace ahead::conformance

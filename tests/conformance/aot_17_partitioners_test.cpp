@@ -3,7 +3,7 @@
 #include "support/halves.h"
 
 namespace ahead::conformance {
-namespace {
+namespace aot_17_partitioners_test {
 
 TEST(AotPartitioners, test_recompute_partitioning) {
   expect_compiled_like_eager(
@@ -216,5 +216,5 @@ TEST(AotPartitioners, test_extract_fwd_bwd_modules_omit_aot_autograd_runtime) {
   }
 }
 
-}  // namespace
+}  // namespace aot_17_partitioners_test
 }  // namespace ahead::conformance

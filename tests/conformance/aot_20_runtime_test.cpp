@@ -1,7 +1,7 @@
 #include "conformance/aot_support.h"
 
 namespace ahead::conformance {
-namespace {
+namespace aot_20_runtime_test {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
@@ -158,5 +158,5 @@ TEST(AotRuntime, test_output_arity_validation_baked) {
   EXPECT_NE(error.find("output"), std::string::npos) << error;
 }
 
-}  // namespace
+}  // namespace aot_20_runtime_test
 }  // namespace ahead::conformance

@@ -1,7 +1,7 @@
 #include "conformance/aot_support.h"
 
 namespace ahead::conformance {
-namespace {
+namespace aot_21_double_backward_test {
 
 using torch::autograd::grad;
 
@@ -73,5 +73,5 @@ TEST(AotDoubleBackward, test_double_backward_with_compile) {
   EXPECT_NE(error.find("double"), std::string::npos) << error;
 }
 
-}  // namespace
+}  // namespace aot_21_double_backward_test
 }  // namespace ahead::conformance

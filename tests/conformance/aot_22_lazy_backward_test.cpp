@@ -3,7 +3,7 @@
 #include "conformance/aot_support.h"
 
 namespace ahead::conformance {
-namespace {
+namespace aot_22_lazy_backward_test {
 
 TEST(AotLazyBackward, test_aot_stage2_keeps_aot_config_immutable_for_lazy_backward) {
   const compiled_autograd::Disable off;  // it would capture the backward that is counted
@@ -35,5 +35,5 @@ TEST(AotLazyBackward, test_aot_stage2_keeps_aot_config_immutable_for_lazy_backwa
   expect_hits(eager);
 }
 
-}  // namespace
+}  // namespace aot_22_lazy_backward_test
 }  // namespace ahead::conformance

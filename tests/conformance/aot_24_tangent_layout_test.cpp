@@ -1,7 +1,7 @@
 #include "conformance/aot_support.h"
 
 namespace ahead::conformance {
-namespace {
+namespace aot_24_tangent_layout_test {
 
 /// Differentiates with the given tangents, each in eager and compiled.
 void expect_same_for_tangents(const aot::FlatFunction& f, const Tensors& inputs,
@@ -63,5 +63,5 @@ TEST(AotTangentLayout, test_noncontig_nonmemformat_tangents) {
        at::randn({3, 5}).t()});
 }
 
-}  // namespace
+}  // namespace aot_24_tangent_layout_test
 }  // namespace ahead::conformance

@@ -1,7 +1,7 @@
 #include "conformance/aot_support.h"
 
 namespace ahead::conformance {
-namespace {
+namespace aot_25_lifetime_test {
 
 /// Which saved values only the compiled function holds, as the default partition sees it.
 std::vector<bool> owned(const aot::FlatFunction& f, const Tensors& inputs) {
@@ -134,5 +134,5 @@ TEST(AotLifetime, test_tangent_user_provided_via_pop) {
   expect_hits(compiled);
 }
 
-}  // namespace
+}  // namespace aot_25_lifetime_test
 }  // namespace ahead::conformance

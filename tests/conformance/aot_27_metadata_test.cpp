@@ -5,7 +5,7 @@
 #include "conformance/aot_support.h"
 
 namespace ahead::conformance {
-namespace {
+namespace aot_27_metadata_test {
 
 TEST(AotNodeMetadata, test_aot_sequence_nr) {
   torch::nn::Sequential module(torch::nn::Conv2d(torch::nn::Conv2dOptions(4, 4, 3).padding(1)),
@@ -56,5 +56,5 @@ TEST(AotMetadata, FunctionsThatSwitchAutocastRunEagerly) {
   at::autocast::set_autocast_enabled(at::kCPU, false);
 }
 
-}  // namespace
+}  // namespace aot_27_metadata_test
 }  // namespace ahead::conformance

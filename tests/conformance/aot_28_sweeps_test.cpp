@@ -1,7 +1,7 @@
 #include "conformance/aot_support.h"
 
 namespace ahead::conformance {
-namespace {
+namespace aot_28_sweeps_test {
 
 namespace nn = torch::nn;
 
@@ -192,5 +192,5 @@ TEST(AotSweeps, test_aot_autograd_module_exhaustive) {
   }
 }
 
-}  // namespace
+}  // namespace aot_28_sweeps_test
 }  // namespace ahead::conformance

@@ -7,7 +7,7 @@
 #include "support/hits.h"
 
 namespace ahead::conformance {
-namespace {
+namespace ca_01_engine_test {
 
 using compiled_autograd::Disable;
 using compiled_autograd::Enable;
@@ -485,5 +485,5 @@ TEST(CaAccumulateGrad, test_accumulate_grad_polyfill_case_3_2) {
   EXPECT_EQ(counted.eager_nodes + counted.eager_fallbacks, 0u) << all_reasons();
 }
 
-}  // namespace
+}  // namespace ca_01_engine_test
 }  // namespace ahead::conformance

@@ -9,7 +9,7 @@
 /// here, the first size is captured as it is and the second one for all others, so one capture
 /// there is two here.
 namespace ahead::conformance {
-namespace {
+namespace ca_03_sizes_test {
 
 using test::all_reasons;
 using test::expect_as_eager;
@@ -175,5 +175,5 @@ TEST(CaFunctions, test_autograd_cpp_node_saved_dynamic) {
   expect_two_captures(backward_of<HoldsAView>, {10, 100, 10, 20, 10});
 }
 
-}  // namespace
+}  // namespace ca_03_sizes_test
 }  // namespace ahead::conformance

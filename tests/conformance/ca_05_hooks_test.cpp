@@ -12,7 +12,7 @@
 #include "support/hits.h"
 
 namespace ahead::conformance {
-namespace {
+namespace ca_05_hooks_test {
 
 using compiled_autograd::stats;
 using test::AccumulatedHook;
@@ -415,8 +415,10 @@ TEST(CaCompileHooks, test_intermediary_hooks_same_on_inductor) {
   with_compiled();
   const auto counted = expect_as_eager(with_compiled, 3, {.backend = backend});
   EXPECT_EQ(counted.captures, 1u);
-  // Two of the function before; then its forward, and each time one graph before the hooks.
-  EXPECT_EQ(calls, 2 + 2 + 3 * 2);
+  // Two of the function before; then its forward, and each time the graphs before and after the
+  // hooks.
+  EXPECT_EQ(calls, 2 + 2 + 3 * 3);
+  EXPECT_EQ(counted.eager_nodes + counted.cuts, 0u) << test::all_reasons();
   expect_hits(tail);
   torch::manual_seed(123);
   const Tensors eager = program([](const at::Tensor& y) { return (y.sin() * y).sum(); });
@@ -466,7 +468,8 @@ TEST(CaCompileHooks, test_complex_state_mutation_in_intermediary_hooks_same_on_i
     }
     return Tensors{x.grad(), torch::tensor(*count)};
   });
-  EXPECT_EQ(counted.captures, 1u);
+  EXPECT_EQ(counted.captures, 2u);  // without and with a `.grad`
+  EXPECT_EQ(counted.eager_nodes + counted.cuts, 0u) << test::all_reasons();
 }
 
 TEST(CaCompileHooks, test_hook_with_closure) {
@@ -562,5 +565,5 @@ TEST(CaWrappedHooks, test_invoke_in_pt2_compiled_autograd_side_effect) {
   EXPECT_EQ(stats().captures, 1u);
 }
 
-}  // namespace
+}  // namespace ca_05_hooks_test
 }  // namespace ahead::conformance

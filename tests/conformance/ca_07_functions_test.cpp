@@ -8,7 +8,7 @@
 #include "support/hits.h"
 
 namespace ahead::conformance {
-namespace {
+namespace ca_07_functions_test {
 
 using compiled_autograd::stats;
 using test::all_reasons;
@@ -264,5 +264,5 @@ TEST(CaAot, test_higher_order_gradients) {
   EXPECT_EQ(compiled_autograd::stats().eager_fallbacks, 0u);
 }
 
-}  // namespace
+}  // namespace ca_07_functions_test
 }  // namespace ahead::conformance

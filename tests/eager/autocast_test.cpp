@@ -8,7 +8,7 @@
 /// Functions that switch autocast on: operators that autocast has something to say about on other
 /// devices only are called as without it.
 namespace ahead::test {
-namespace {
+namespace autocast_test {
 
 namespace nn = torch::nn;
 
@@ -131,5 +131,5 @@ TEST(Autocast, TransformerLayer) {
   expect_hits(outcome);
 }
 
-}  // namespace
+}  // namespace autocast_test
 }  // namespace ahead::test

@@ -14,7 +14,7 @@
 
 /// Exceptions, unusual arguments, threads and functions that look at themselves.
 namespace ahead::test {
-namespace {
+namespace errors_test {
 
 TEST(Errors, ExceptionAfterWrites) {
   const Outcome outcome = like_eager([](auto& wrap, Log& log) {
@@ -368,5 +368,5 @@ TEST(Errors, OfBackwardsThroughPartsThatWereOverwritten) {
   expect_settled(outcome);
 }
 
-}  // namespace
+}  // namespace errors_test
 }  // namespace ahead::test

@@ -12,7 +12,7 @@
 /// Gradients are handed over as they are made: hooks are called in eager's order, and no gradient
 /// lives longer than in eager.
 namespace ahead::test {
-namespace {
+namespace hand_over_test {
 
 /// Linear layers with norms between them, one of them used twice.
 struct Blocks : torch::nn::Module {
@@ -394,5 +394,5 @@ TEST(HandOver, NoHigherPeakThanEager) {
   expect_no_higher_peak(models::lstm_workload());
 }
 
-}  // namespace
+}  // namespace hand_over_test
 }  // namespace ahead::test

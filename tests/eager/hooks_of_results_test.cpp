@@ -6,7 +6,7 @@
 
 /// Hooks that are put on results outside, after the call.
 namespace ahead::test {
-namespace {
+namespace hooks_of_results_test {
 
 using Two = std::tuple<at::Tensor, at::Tensor>;
 
@@ -135,5 +135,5 @@ TEST(HooksOfResults, BesideHooksOfLeaves) {
   expect_refused([&] { score.backward(); });
 }
 
-}  // namespace
+}  // namespace hooks_of_results_test
 }  // namespace ahead::test

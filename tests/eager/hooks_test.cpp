@@ -6,7 +6,7 @@
 
 /// Hooks that functions register, and hooks of what they use.
 namespace ahead::test {
-namespace {
+namespace hooks_test {
 
 at::Tensor twice(const at::Tensor& gradient) {
   return gradient * 2;
@@ -552,5 +552,5 @@ TEST(Hooks, OfParametersRegisteredLate) {
   expect_some_hits(outcome);
 }
 
-}  // namespace
+}  // namespace hooks_test
 }  // namespace ahead::test

@@ -8,7 +8,7 @@
 
 /// Numbers of the host's, announced by HostState, that hits read anew and commit.
 namespace ahead::test {
-namespace {
+namespace host_numbers_test {
 
 /// A temperature that falls with each use.
 class Temperature : public HostState {
@@ -153,5 +153,5 @@ TEST(HostNumbers, WithoutACompiledFunction) {
   EXPECT_EQ(temperature->uses, 2);
 }
 
-}  // namespace
+}  // namespace host_numbers_test
 }  // namespace ahead::test

@@ -7,7 +7,7 @@
 /// Functions that depend on something beside tensors: it is noticed in the very call where bytes of
 /// the closure or of the module show it, else when the function is observed the next time.
 namespace ahead::test {
-namespace {
+namespace host_state_test {
 
 struct Scaled : torch::nn::Module {
   Scaled() : weight(register_parameter("weight", at::randn({3}))) {}
@@ -370,5 +370,5 @@ TEST(HostState, NumbersAndFlagsAsArguments) {
   expect_hits(outcome);
 }
 
-}  // namespace
+}  // namespace host_state_test
 }  // namespace ahead::test

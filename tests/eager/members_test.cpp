@@ -9,7 +9,7 @@
 
 /// Tensors that a function keeps from call to call.
 namespace ahead::test {
-namespace {
+namespace members_test {
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -487,5 +487,5 @@ TEST(Members, StoredAndReturned) {
   });
 }
 
-}  // namespace
+}  // namespace members_test
 }  // namespace ahead::test

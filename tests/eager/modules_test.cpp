@@ -6,7 +6,7 @@
 
 /// LibTorch's modules, trained.
 namespace ahead::test {
-namespace {
+namespace modules_test {
 
 namespace nn = torch::nn;
 
@@ -200,5 +200,5 @@ TEST(Modules, SparseEmbeddingGradientsInsideAStep) {
   });
 }
 
-}  // namespace
+}  // namespace modules_test
 }  // namespace ahead::test

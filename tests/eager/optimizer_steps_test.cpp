@@ -12,7 +12,7 @@
 
 /// Steps with ahead::optim that are compiled whole, as people write them.
 namespace ahead::test {
-namespace {
+namespace optimizer_steps_test {
 
 using Parameters = std::vector<at::Tensor>;
 
@@ -530,5 +530,5 @@ TEST(OptimizerSteps, GradientsZeroedInPlace) {
   expect_hits(outcome);
 }
 
-}  // namespace
+}  // namespace optimizer_steps_test
 }  // namespace ahead::test

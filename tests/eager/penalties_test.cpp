@@ -6,7 +6,7 @@
 
 /// Derivatives of derivatives, taken inside and outside compiled functions.
 namespace ahead::test {
-namespace {
+namespace penalties_test {
 
 namespace nn = torch::nn;
 using torch::autograd::grad;
@@ -222,5 +222,5 @@ TEST(Penalties, SecondDerivativesAfterAValueWasRead) {
   expect_settled(outcome);
 }
 
-}  // namespace
+}  // namespace penalties_test
 }  // namespace ahead::test

@@ -13,7 +13,7 @@
 /// Random training loops with host state show the same eagerly, compiled, and compiled with every
 /// call observed. AHEAD_FUZZ_PROGRAMS of them from AHEAD_FUZZ_FIRST on, or AHEAD_FUZZ_SEED alone.
 namespace ahead::test {
-namespace {
+namespace random_loops_test {
 
 constexpr uint64_t default_programs = 1500;
 constexpr uint64_t most_shown = 20;
@@ -81,5 +81,5 @@ TEST(RandomLoops, LikeEager) {
   EXPECT_GT(10 * with_hits, 3 * count);
 }
 
-}  // namespace
+}  // namespace random_loops_test
 }  // namespace ahead::test

@@ -7,7 +7,7 @@
 /// Hooks of tensors that not all results lead to, where backwards are differentiated again and
 /// where arguments have a history.
 namespace ahead::test {
-namespace {
+namespace reach_derivatives_test {
 
 using torch::autograd::variable_list;
 
@@ -162,5 +162,5 @@ TEST(Reach, ArgumentsWithAReleasedHistory) {
   expect_hits(outcome);
 }
 
-}  // namespace
+}  // namespace reach_derivatives_test
 }  // namespace ahead::test

@@ -6,7 +6,7 @@
 
 /// Backwards of one result after the other: what they release, and what the next one says to it.
 namespace ahead::test {
-namespace {
+namespace reach_release_test {
 
 TEST(Reach, OneAfterTheOtherWithARetainedGraph) {
   const auto watch = [](const TwoHeads& net, HookCalls& hooks) {
@@ -133,5 +133,5 @@ TEST(Reach, NothingOutlivesTheResults) {
   EXPECT_EQ(two.stats().cache_hits, 3u);
 }
 
-}  // namespace
+}  // namespace reach_release_test
 }  // namespace ahead::test

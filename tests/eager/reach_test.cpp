@@ -8,7 +8,7 @@
 /// Hooks of tensors that not all results of a function lead to: a backward of the other results
 /// does not call them.
 namespace ahead::test {
-namespace {
+namespace reach_test {
 
 using torch::autograd::variable_list;
 
@@ -231,5 +231,5 @@ TEST(Reach, HooksOfResults) {
   });
 }
 
-}  // namespace
+}  // namespace reach_test
 }  // namespace ahead::test

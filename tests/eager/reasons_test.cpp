@@ -9,7 +9,7 @@
 
 /// What a compiled function says of itself.
 namespace ahead::test {
-namespace {
+namespace reasons_test {
 
 /// While it exists, LibTorch's warnings are kept.
 class Heard {
@@ -92,5 +92,5 @@ TEST(Reasons, ConstantCallablesCanBeCalled) {
   EXPECT_EQ(f.explain(at::zeros({2})), "nothing is compiled yet");
 }
 
-}  // namespace
+}  // namespace reasons_test
 }  // namespace ahead::test

@@ -7,7 +7,7 @@
 /// Second derivatives, taken outside, of functions that cannot simply be run again: they draw
 /// random numbers, or change what they are given.
 namespace ahead::test {
-namespace {
+namespace second_derivatives_test {
 
 namespace nn = torch::nn;
 using torch::autograd::grad;
@@ -364,5 +364,5 @@ TEST(SecondDerivatives, OfAnArgumentThatIsOverwrittenBesideAGradientTakenInside)
   }));
 }
 
-}  // namespace
+}  // namespace second_derivatives_test
 }  // namespace ahead::test

@@ -8,7 +8,7 @@
 
 /// Members that a function assigns to in every call, while others hold what they were before.
 namespace ahead::test {
-namespace {
+namespace state_test {
 
 void expect_mostly_hits(const Outcome& outcome) {
   EXPECT_GE(3 * outcome.cache_hits, 2 * outcome.calls) << outcome.str();
@@ -502,5 +502,5 @@ TEST(State, CopiesOfACompiledClosure) {
   EXPECT_GT(compiled.stats().cache_hits, 20u);
 }
 
-}  // namespace
+}  // namespace state_test
 }  // namespace ahead::test

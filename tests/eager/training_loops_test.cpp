@@ -9,7 +9,7 @@
 
 /// Minibatches, losses and what is made of host memory; the optimizer is outside.
 namespace ahead::test {
-namespace {
+namespace training_loops_test {
 
 namespace F = torch::nn::functional;
 
@@ -280,5 +280,5 @@ TEST(TrainingLoops, ElementsWrittenByTheHost) {
   expect("new_empty", [](const at::Tensor& x) { return x.new_empty({4, 5}); });
 }
 
-}  // namespace
+}  // namespace training_loops_test
 }  // namespace ahead::test

@@ -6,7 +6,7 @@
 
 /// Functions that read the values of tensors.
 namespace ahead::test {
-namespace {
+namespace values_test {
 
 /// Positive or not, in no order that a counter would show.
 at::Tensor of_sign(int call) {
@@ -227,5 +227,5 @@ TEST(Values, PooledRandomNumbers) {
   expect_hits(outcome);
 }
 
-}  // namespace
+}  // namespace values_test
 }  // namespace ahead::test

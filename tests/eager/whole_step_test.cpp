@@ -6,7 +6,7 @@
 
 /// Steps that are compiled whole: forward, backward and update.
 namespace ahead::test {
-namespace {
+namespace whole_step_test {
 
 torch::nn::Sequential make_net() {
   return torch::nn::Sequential(torch::nn::Linear(5, 6), torch::nn::ReLU(), torch::nn::Linear(6, 2));
@@ -374,5 +374,5 @@ TEST(WholeStep, StepsWithGradientsThatSeldomChange) {
   expect_hits(outcome);
 }
 
-}  // namespace
+}  // namespace whole_step_test
 }  // namespace ahead::test

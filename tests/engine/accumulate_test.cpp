@@ -6,7 +6,7 @@
 #include "support/engine_check.h"
 
 namespace ahead {
-namespace {
+namespace accumulate_test {
 
 using test::expect_as_eager;
 
@@ -290,5 +290,5 @@ TEST(EngineAccumulate, LeavesOfChangingSizes) {
   EXPECT_EQ(stats.compiles, 4u) << test::all_reasons();
 }
 
-}  // namespace
+}  // namespace accumulate_test
 }  // namespace ahead

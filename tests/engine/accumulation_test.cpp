@@ -6,7 +6,7 @@
 #include "support/engine_check.h"
 
 namespace ahead {
-namespace {
+namespace accumulation_test {
 
 using test::expect_as_eager;
 using test::expect_error_as_eager;
@@ -232,5 +232,5 @@ TEST(EngineAccumulation, ParametersFrozenInTurn) {
   EXPECT_EQ(stats.captures, 3u);
 }
 
-}  // namespace
+}  // namespace accumulation_test
 }  // namespace ahead

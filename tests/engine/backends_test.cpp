@@ -13,7 +13,7 @@
 
 /// Backends and hooks are somebody else's code: they may do anything, as no lock is held.
 namespace ahead {
-namespace {
+namespace backends_test {
 
 using compiled_autograd::Enable;
 using compiled_autograd::stats;
@@ -236,5 +236,5 @@ TEST_F(EngineBackends, HookOpensScopesOfItsOwn) {
   }
 }
 
-}  // namespace
+}  // namespace backends_test
 }  // namespace ahead

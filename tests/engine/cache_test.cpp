@@ -6,7 +6,7 @@
 #include "support/resident_memory.h"
 
 namespace ahead {
-namespace {
+namespace cache_test {
 
 using compiled_autograd::Enable;
 using compiled_autograd::stats;
@@ -123,5 +123,5 @@ TEST_F(EngineCache, SaysSoAgainAfterReset) {
   }
 }
 
-}  // namespace
+}  // namespace cache_test
 }  // namespace ahead

@@ -10,7 +10,7 @@
 #include "support/engine_check.h"
 
 namespace ahead {
-namespace {
+namespace call_nodes_test {
 
 using compiled_autograd::Enable;
 using compiled_autograd::Stats;
@@ -420,5 +420,5 @@ TEST(TraceableHooks, BadInputIsRefused) {
   EXPECT_THROW(register_traceable_hook(leaf({2}), nullptr), UserError);
 }
 
-}  // namespace
+}  // namespace call_nodes_test
 }  // namespace ahead

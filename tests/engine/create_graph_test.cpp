@@ -12,7 +12,7 @@
 /// Backwards that leave a history behind are captured as any other, and so are those of that
 /// history in their turn.
 namespace ahead {
-namespace {
+namespace create_graph_test {
 
 using test::all_reasons;
 using test::expect_as_eager;
@@ -343,5 +343,5 @@ TEST(EngineCreateGraph, TangentsThatRequireGrad) {
       2, 2);
 }
 
-}  // namespace
+}  // namespace create_graph_test
 }  // namespace ahead

@@ -7,7 +7,7 @@
 #include "support/engine_check.h"
 
 namespace ahead {
-namespace {
+namespace cuda_test {
 
 using test::expect_as_eager;
 using test::grads_of;
@@ -116,5 +116,5 @@ TEST_F(EngineCuda, LiftsChangingSizes) {
   EXPECT_EQ(compiled_autograd::stats().captures, 2u);
 }
 
-}  // namespace
+}  // namespace cuda_test
 }  // namespace ahead

@@ -5,7 +5,7 @@
 #include "support/engine_check.h"
 
 namespace ahead {
-namespace {
+namespace custom_functions_test {
 
 using test::expect_as_eager;
 using test::expect_error_as_eager;
@@ -416,5 +416,35 @@ TEST(EngineCustomFunctions, KeysOfAnyLength) {
   EXPECT_EQ(stats.eager_nodes, 0u) << test::all_reasons();
 }
 
-}  // namespace
+/// Writes to what it saved, which graphs must not; nothing says so before all is traced.
+struct WritesToSaved : Function<WritesToSaved> {
+  static constexpr bool is_traceable = true;
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
+    context->save_for_backward({x.detach().clone()});
+    return x * 2;
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    at::Tensor saved = context->get_saved_variables()[0];
+    return {gradients[0] * saved.mul_(2)};
+  }
+};
+
+TEST(EngineFunctions, OneThatSpoilsTheWholeIsFoundByHalving) {
+  const auto counted = test::expect_as_eager([] {
+    const at::Tensor x = leaf({4});
+    at::Tensor y = x;
+    for (int i = 0; i < 6; ++i) y = y.sin() * x;
+    y = WritesToSaved::apply(y);
+    for (int i = 0; i < 5; ++i) y = y.cos() + x;
+    y.sum().backward();
+    return std::vector<at::Tensor>{x.grad()};
+  });
+  EXPECT_EQ(counted.eager_nodes, 3u) << test::all_reasons();  // that one, in each of three runs
+  EXPECT_EQ(counted.cuts, 3u);
+  EXPECT_EQ(counted.compiles, 2u);
+  EXPECT_NE(test::all_reasons().find("writes to what it holds"), std::string::npos)
+      << test::all_reasons();
+}
+
+}  // namespace custom_functions_test
 }  // namespace ahead

@@ -10,7 +10,7 @@
 #include "support/hits.h"
 
 namespace ahead {
-namespace {
+namespace functions_test {
 
 using test::expect_as_eager;
 using test::expect_error_as_eager;
@@ -352,5 +352,5 @@ TEST(EngineFunctions, SecondDerivativesThroughAnOwnNode) {
   expect_hits(model);
 }
 
-}  // namespace
+}  // namespace functions_test
 }  // namespace ahead

@@ -8,7 +8,7 @@
 #include "support/hits.h"
 
 namespace ahead {
-namespace {
+namespace graphs_test {
 
 using test::EventLog;
 using test::expect_as_eager;
@@ -360,5 +360,5 @@ TEST(EngineGraphs, CompiledForwardRetainedAndMutated) {
   expect_hits(compiled);
 }
 
-}  // namespace
+}  // namespace graphs_test
 }  // namespace ahead

@@ -9,7 +9,7 @@
 #include "support/engine_check.h"
 
 namespace ahead {
-namespace {
+namespace hooks_test {
 
 using test::expect_as_eager;
 using torch::autograd::FunctionPostHook;
@@ -317,5 +317,5 @@ TEST(EngineHooks, ThrowingHookLeavesNothingBehind) {
   });
 }
 
-}  // namespace
+}  // namespace hooks_test
 }  // namespace ahead

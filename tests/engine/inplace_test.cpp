@@ -5,7 +5,7 @@
 #include "support/engine_check.h"
 
 namespace ahead {
-namespace {
+namespace inplace_test {
 
 using test::expect_as_eager;
 using test::expect_error_as_eager;
@@ -279,5 +279,5 @@ TEST(EngineInPlace, BatchNormWritesItsBuffers) {
   });
 }
 
-}  // namespace
+}  // namespace inplace_test
 }  // namespace ahead

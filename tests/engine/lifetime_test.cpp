@@ -6,7 +6,7 @@
 #include "support/engine_check.h"
 
 namespace ahead {
-namespace {
+namespace lifetime_test {
 
 using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
 
@@ -126,5 +126,5 @@ TEST(EngineLifetime, LastHolderMayBeANodeThatRunsAsInEager) {
   });
 }
 
-}  // namespace
+}  // namespace lifetime_test
 }  // namespace ahead

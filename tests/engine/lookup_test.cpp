@@ -9,7 +9,7 @@
 #include "support/engine_check.h"
 
 namespace ahead {
-namespace {
+namespace lookup_test {
 
 using at::Tensor;
 using test::expect_as_eager;
@@ -125,5 +125,5 @@ TEST(EngineLookUp, RemembersAsManyAsItNeeds) {
   EXPECT_EQ(stats.captures, 15u);
 }
 
-}  // namespace
+}  // namespace lookup_test
 }  // namespace ahead

@@ -5,7 +5,7 @@
 #include "support/engine_check.h"
 
 namespace ahead {
-namespace {
+namespace nodes_test {
 
 using test::expect_as_eager;
 using test::expect_error_as_eager;
@@ -214,5 +214,5 @@ TEST(EngineNodes, OtherScalarsAreOtherPrograms) {
   EXPECT_EQ(compiled_autograd::stats().cache_hits, 2u);
 }
 
-}  // namespace
+}  // namespace nodes_test
 }  // namespace ahead

@@ -14,7 +14,7 @@
 #include "support/new_process.h"
 
 namespace ahead {
-namespace {
+namespace outside_test {
 
 using compiled_autograd::Disable;
 using compiled_autograd::Enable;
@@ -298,5 +298,5 @@ TEST(EngineOutside, FailuresInsideEndWithTheBackward) {
   }
 }
 
-}  // namespace
+}  // namespace outside_test
 }  // namespace ahead

@@ -11,7 +11,7 @@
 #include "support/hits.h"
 
 namespace ahead {
-namespace {
+namespace reentrancy_test {
 
 using test::EventLog;
 using test::expect_as_eager;
@@ -286,5 +286,5 @@ TEST(EngineReentrancy, HookUnderAutocastAndItsOwnGradMode) {
   });
 }
 
-}  // namespace
+}  // namespace reentrancy_test
 }  // namespace ahead

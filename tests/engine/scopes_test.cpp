@@ -13,7 +13,7 @@
 #include "support/engine_check.h"
 
 namespace ahead {
-namespace {
+namespace scopes_test {
 
 using compiled_autograd::Disable;
 using compiled_autograd::Enable;
@@ -255,5 +255,5 @@ TEST(EngineScopes, SeveralThreadsAtOnce) {
   EXPECT_EQ(stats().cache_hits + stats().cache_misses, 100u);
 }
 
-}  // namespace
+}  // namespace scopes_test
 }  // namespace ahead

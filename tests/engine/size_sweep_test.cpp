@@ -10,7 +10,7 @@
 #include "support/engine_check.h"
 
 namespace ahead {
-namespace {
+namespace size_sweep_test {
 
 namespace nn = torch::nn;
 namespace F = torch::nn::functional;
@@ -609,5 +609,5 @@ TEST_F(EngineSizeSweep, Functions) {
   sweep(functions(), others);
 }
 
-}  // namespace
+}  // namespace size_sweep_test
 }  // namespace ahead

@@ -10,7 +10,7 @@
 #include "support/round_trip.h"
 
 namespace ahead {
-namespace {
+namespace sizes_test {
 
 using test::all_reasons;
 
@@ -489,5 +489,5 @@ TEST_F(EngineSizes, ManyThreadsWithManySizes) {
   EXPECT_EQ(compiled_autograd::stats().eager_fallbacks, 0u);
 }
 
-}  // namespace
+}  // namespace sizes_test
 }  // namespace ahead

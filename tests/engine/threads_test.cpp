@@ -11,7 +11,7 @@
 #include "support/hits.h"
 
 namespace ahead {
-namespace {
+namespace threads_test {
 
 using compiled_autograd::Enable;
 using compiled_autograd::stats;
@@ -209,5 +209,5 @@ TEST(EngineThreads, ManySmallBackwardsStartAtOnce) {
   EXPECT_EQ(wrong, 0);
 }
 
-}  // namespace
+}  // namespace threads_test
 }  // namespace ahead

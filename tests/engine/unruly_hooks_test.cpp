@@ -7,7 +7,7 @@
 #include "support/engine_check.h"
 
 namespace ahead {
-namespace {
+namespace unruly_hooks_test {
 
 using test::AccumulatedHook;
 using test::EventLog;
@@ -393,5 +393,5 @@ TEST(EngineUnrulyHooks, VariantsBeyondTheLimitRunAsInEager) {
   EXPECT_LT(compiled_autograd::stats().compiles, 12u);
 }
 
-}  // namespace
+}  // namespace unruly_hooks_test
 }  // namespace ahead

@@ -5,7 +5,7 @@
 #include "support/engine_check.h"
 
 namespace ahead {
-namespace {
+namespace views_test {
 
 using test::expect_as_eager;
 using test::expect_error_as_eager;
@@ -163,5 +163,5 @@ TEST(EngineViews, ViewOfALeafIsWrittenUnderNoGrad) {
   });
 }
 
-}  // namespace
+}  // namespace views_test
 }  // namespace ahead

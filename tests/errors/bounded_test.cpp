@@ -8,7 +8,7 @@
 
 /// What a program may do very often, each time in another way, without taking more and more memory.
 namespace ahead {
-namespace {
+namespace bounded_test {
 
 using at::Tensor;
 using Tensors = std::vector<Tensor>;
@@ -63,5 +63,5 @@ TEST(Bounded, ThousandsOfShapes) {
   EXPECT_LT(test::resident_memory() - before, 4 << 20);
 }
 
-}  // namespace
+}  // namespace bounded_test
 }  // namespace ahead

@@ -4,7 +4,7 @@
 
 #include "ahead/ahead.h"
 
-namespace {
+namespace data_dependent_test {
 
 using at::Tensor;
 using Tensors = std::vector<at::Tensor>;
@@ -67,4 +67,4 @@ INSTANTIATE_TEST_SUITE_P(
                 [](const Tensor& t) { (void)t.to(at::kCPU).data_ptr<float>(); }}),
     [](const auto& info) { return std::string(info.param.name); });
 
-}  // namespace
+}  // namespace data_dependent_test

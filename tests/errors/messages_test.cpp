@@ -5,7 +5,7 @@
 #include "ahead/ahead.h"
 
 /// Every message that a user of the tracer or the interpreter can see, provoked once.
-namespace {
+namespace messages_test {
 
 using at::Tensor;
 using Tensors = std::vector<at::Tensor>;
@@ -184,4 +184,4 @@ TEST(Messages, ErrorsAreC10Errors) {
   EXPECT_THROW(ahead::Graph::parse("graph"), ahead::UserError);
 }
 
-}  // namespace
+}  // namespace messages_test

@@ -12,7 +12,7 @@
 /// What no program should do, and what programs do all the same: an error that says so, never a
 /// crash.
 namespace ahead {
-namespace {
+namespace robust_test {
 
 using at::Tensor;
 using Tensors = std::vector<Tensor>;
@@ -222,5 +222,5 @@ TEST(Robust, StaticDestructorsRunEagerly) {
   });
 }
 
-}  // namespace
+}  // namespace robust_test
 }  // namespace ahead

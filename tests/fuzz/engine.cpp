@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "ahead/compiled_autograd.h"
+#include "ahead/traceable_hook.h"
 #include "fuzz/eager.h"
 #include "support/autograd_hooks.h"
 #include "support/eager.h"
@@ -43,17 +44,41 @@ void add_hooks(const Tensors& roots, uint64_t seed, const Calls& calls) {
   }
 }
 
-/// Gives some leaves hooks that do the same.
+/// Gives a leaf a hook that does the same, a traceable one, which notes nothing, or one that is
+/// called when the gradient was added.
+void add_leaf_hook(const at::Tensor& leaf, uint64_t kind, int64_t number, const Calls& calls) {
+  if (kind % 3 == 1) {
+    register_traceable_hook(leaf, [](const at::Tensor& gradient) { return gradient * 1.25; });
+  } else if (kind % 3 == 2) {
+    const auto change = [calls, number](const at::Tensor& with_gradient) {
+      const at::NoGradGuard no_grad;
+      calls->push_back(-number);
+      with_gradient.mutable_grad() = with_gradient.grad().detach() * 1.25;
+    };
+    torch::autograd::impl::set_post_acc_grad_hooks(
+        leaf, std::make_unique<test::AccumulatedHook>(change));
+  } else {
+    leaf.register_hook([calls, number](const at::Tensor& gradient) {
+      calls->push_back(number);
+      return gradient * 1.5;
+    });
+  }
+}
+
 void add_leaf_hooks(const EagerRun& run, uint64_t seed, const Calls& calls) {
   int64_t number = 1000;
   for (const MadeInput& input : run.inputs()) {
     ++number;
     if (!input.leaf.defined() || !input.leaf.requires_grad()) continue;
-    if ((seed + static_cast<uint64_t>(number)) % 4 != 0) continue;
-    input.leaf.register_hook([calls, number](const at::Tensor& gradient) {
-      calls->push_back(number);
-      return gradient * 1.5;
-    });
+    const uint64_t dice = (seed + static_cast<uint64_t>(number) * 7919) * 0x9e3779b97f4a7c15 >> 59;
+    if (dice < 16) add_leaf_hook(input.leaf, dice, number, calls);
+  }
+}
+
+/// Lets some results keep their gradients.
+void retain_gradients(const Tensors& roots, uint64_t seed) {
+  for (size_t i = 0; i < roots.size(); ++i) {
+    if ((seed + i) % 3 == 0 && !roots[i].is_leaf()) roots[i].retain_grad();
   }
 }
 
@@ -158,13 +183,17 @@ void run_backward(EagerRun& run, uint64_t seed, bool compiled, Outcome& outcome)
   }
   const auto calls = std::make_shared<std::vector<int64_t>>();
   if (seed % 3 != 0) add_hooks(roots, seed, calls);
-  if (seed % 7 < 3) add_leaf_hooks(run, seed, calls);
+  if (seed % 7 < 4) add_leaf_hooks(run, seed, calls);
+  if (seed % 11 < 4) retain_gradients(roots, seed);
   std::optional<compiled_autograd::Enable> on;
   if (compiled) on.emplace();
   if (seed % 2 == 0) {
     outcome.tensors = run.backward(roots, tangents);
   } else {
     accumulate(run, roots, tangents, arounds[seed / 2 % 4], outcome.tensors);
+  }
+  for (const at::Tensor& root : roots) {
+    if (!root.is_leaf() && root.retains_grad()) outcome.tensors.push_back(root.grad());
   }
   outcome.calls = *calls;
 }

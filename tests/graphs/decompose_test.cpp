@@ -3,7 +3,7 @@
 #include "ahead/ahead.h"
 
 namespace ahead {
-namespace {
+namespace decompose_test {
 
 using at::Tensor;
 using Tensors = std::vector<at::Tensor>;
@@ -149,5 +149,5 @@ TEST(Decompose, RefusesFunctionsThatDoNotFit) {
             "not write to its arguments either.");
 }
 
-}  // namespace
+}  // namespace decompose_test
 }  // namespace ahead

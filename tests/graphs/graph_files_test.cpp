@@ -12,7 +12,7 @@
 /// changes`, and the text that the pass makes of it, or `---- unchanged` and nothing more. With
 /// AHEAD_REGENERATE=1 the tests write what the passes make into the files instead.
 namespace ahead {
-namespace {
+namespace graph_files_test {
 
 namespace fs = std::filesystem;
 
@@ -89,5 +89,5 @@ TEST(GraphFileFolders, HaveCasesForEveryPass) {
   }
 }
 
-}  // namespace
+}  // namespace graph_files_test
 }  // namespace ahead

@@ -9,7 +9,7 @@
 
 /// What the text of a graph does not show: that graphs give the same results after a pass.
 namespace ahead {
-namespace {
+namespace results_test {
 
 using at::Tensor;
 using Tensors = std::vector<at::Tensor>;
@@ -111,5 +111,5 @@ graph(%x: f32[64] Primal 0, %y: f32[64] Primal 1):
   EXPECT_FALSE(a.equal(x));
 }
 
-}  // namespace
+}  // namespace results_test
 }  // namespace ahead

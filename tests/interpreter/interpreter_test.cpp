@@ -8,7 +8,7 @@
 #include "support/round_trip.h"
 
 namespace ahead {
-namespace {
+namespace interpreter_test {
 
 using at::Tensor;
 using Tensors = std::vector<at::Tensor>;
@@ -266,5 +266,5 @@ TEST(Interpreter, MakesViewsForTheSizesOfTheRun) {
   EXPECT_THROW(run({x, torch::empty({0}, torch::kLong)}), UserError);
 }
 
-}  // namespace
+}  // namespace interpreter_test
 }  // namespace ahead

@@ -3,7 +3,7 @@
 #include "support/round_trip.h"
 
 namespace ahead {
-namespace {
+namespace build_test {
 
 const Operator& op(const char* name) {
   return *Operator::find(name);
@@ -282,5 +282,5 @@ TEST(Metadata, KnowsContiguousTensors) {
   EXPECT_EQ(TensorMeta::contiguous({2, 0, 3}), TensorMeta::of(torch::empty({2, 0, 3})));
 }
 
-}  // namespace
+}  // namespace build_test
 }  // namespace ahead

@@ -9,7 +9,7 @@
 #include "support/round_trip.h"
 
 namespace ahead {
-namespace {
+namespace dim_test {
 
 const Dim s0 = Dim::symbol(0), s1 = Dim::symbol(1);
 
@@ -87,5 +87,5 @@ TEST(Dims, StandInTheTextOfGraphs) {
         << size;
 }
 
-}  // namespace
+}  // namespace dim_test
 }  // namespace ahead

@@ -4,7 +4,7 @@
 #include "support/round_trip.h"
 
 namespace ahead {
-namespace {
+namespace every_operator_test {
 
 using c10::TypeKind;
 
@@ -98,5 +98,5 @@ TEST(EveryOperator, GoesThroughText) {
   EXPECT_GT(tested, 6000u);
 }
 
-}  // namespace
+}  // namespace every_operator_test
 }  // namespace ahead

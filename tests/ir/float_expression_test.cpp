@@ -15,7 +15,7 @@
 #include "support/round_trip.h"
 
 namespace ahead {
-namespace {
+namespace float_expression_test {
 
 int64_t bits_of(double number) {
   int64_t bits;
@@ -97,5 +97,5 @@ TEST(FloatNodes, AreConstantsOfGraphs) {
                UserError);
 }
 
-}  // namespace
+}  // namespace float_expression_test
 }  // namespace ahead

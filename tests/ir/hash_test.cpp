@@ -5,7 +5,7 @@
 #include "support/random_graph.h"
 
 namespace ahead {
-namespace {
+namespace hash_test {
 
 uint64_t hash_of(const std::string& text) {
   return Graph::parse(text).hash();
@@ -114,5 +114,5 @@ TEST(Hashing, DependsOnEveryByteAndOnOrder) {
   EXPECT_NE(hash_combine(1, 2), hash_combine(2, 1));
 }
 
-}  // namespace
+}  // namespace hash_test
 }  // namespace ahead

@@ -2,7 +2,7 @@
 #include "ahead/graph.h"
 
 namespace ahead {
-namespace {
+namespace parser_errors_test {
 
 std::string error_of(const std::string& text) {
   try {
@@ -182,5 +182,5 @@ TEST(ParserErrors, NeverCrashOnBrokenText) {
   }
 }
 
-}  // namespace
+}  // namespace parser_errors_test
 }  // namespace ahead

@@ -3,7 +3,7 @@
 #include "ahead/detail/pool.h"
 
 namespace ahead::detail {
-namespace {
+namespace pool_test {
 
 struct Counted {
   static inline int alive = 0;
@@ -45,5 +45,5 @@ TEST(Pool, MovingLeavesObjectsWhereTheyAre) {
   EXPECT_EQ(to.size(), 1u);
 }
 
-}  // namespace
+}  // namespace pool_test
 }  // namespace ahead::detail

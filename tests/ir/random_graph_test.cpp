@@ -5,7 +5,7 @@
 #include "support/round_trip.h"
 
 namespace ahead {
-namespace {
+namespace random_graph_test {
 
 TEST(RandomGraphs, GoThroughTextUnchanged) {
   for (uint64_t seed = 0; seed < 300 && !testing::Test::HasFailure(); ++seed) {
@@ -65,5 +65,5 @@ TEST(GraphDot, ShowsNodesInputsAndOutputs) {
   EXPECT_EQ(std::count(dot.begin(), dot.end(), '{'), std::count(dot.begin(), dot.end(), '}'));
 }
 
-}  // namespace
+}  // namespace random_graph_test
 }  // namespace ahead

@@ -11,7 +11,7 @@
 #include "support/round_trip.h"
 
 namespace ahead {
-namespace {
+namespace size_expression_test {
 
 const SizeExpression s0 = SizeExpression::symbol(0), s1 = SizeExpression::symbol(1);
 
@@ -145,5 +145,5 @@ TEST(SizeConstants, AreReadBackAndCounted) {
                UserError);
 }
 
-}  // namespace
+}  // namespace size_expression_test
 }  // namespace ahead

@@ -8,7 +8,7 @@
 #include "support/test_data.h"
 
 namespace ahead {
-namespace {
+namespace text_test {
 
 Graph parse(const std::string& text) {
   Graph graph = Graph::parse(text);
@@ -264,5 +264,5 @@ TEST(Interning, GivesOneAddressPerText) {
   EXPECT_NE(intern("a"), intern("b"));
 }
 
-}  // namespace
+}  // namespace text_test
 }  // namespace ahead

@@ -4,7 +4,7 @@
 #include "support/round_trip.h"
 
 namespace ahead {
-namespace {
+namespace verifier_test {
 
 std::string error_of(const Graph& graph) {
   try {
@@ -307,5 +307,5 @@ TEST(Verifier, ChecksCalls) {
             "[verify] ahead.call: result 0 is undefined in either the node or its graph only.");
 }
 
-}  // namespace
+}  // namespace verifier_test
 }  // namespace ahead

@@ -10,7 +10,7 @@
 #include "ops/facts/fact_table.h"
 
 namespace ahead::ops {
-namespace {
+namespace facts_test {
 
 TORCH_LIBRARY(ahead_facts_test, library) {
   library.def("pure(Tensor x) -> Tensor", {at::Tag::pt2_compliant_tag});
@@ -263,5 +263,5 @@ TEST(Facts, AreComputedOnceForAllThreads) {
   for (const OpFacts* entry : seen) EXPECT_EQ(entry, seen[0]);
 }
 
-}  // namespace
+}  // namespace facts_test
 }  // namespace ahead::ops

@@ -6,7 +6,7 @@
 #include "ops/sample.h"
 
 namespace ahead::samples {
-namespace {
+namespace op_table_test {
 
 class OpTable : public testing::TestWithParam<size_t> {
  protected:
@@ -55,5 +55,5 @@ std::string test_name(const testing::TestParamInfo<size_t>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Every, OpTable, testing::ValuesIn(all_ops()), test_name);
 
-}  // namespace
+}  // namespace op_table_test
 }  // namespace ahead::samples

@@ -10,7 +10,7 @@
 #include "ops/shape_rules.h"
 
 namespace ahead::samples {
-namespace {
+namespace rule_coverage_test {
 
 /// Adds the operators of the graph that `make` returns; a sample that fails elsewhere adds none.
 template <class F>
@@ -58,5 +58,5 @@ TEST(RuleCoverageTest, EveryShapeRuleIsSampled) {
   }
 }
 
-}  // namespace
+}  // namespace rule_coverage_test
 }  // namespace ahead::samples

@@ -7,7 +7,7 @@
 #include "ops/sample.h"
 
 namespace ahead::samples {
-namespace {
+namespace sample_table_test {
 
 TEST(SampleTableTest, LabelsAreUnique) {
   for (const SampleTable::Op& op : sample_table().ops()) {
@@ -38,5 +38,5 @@ TEST(SampleTableTest, RunsInEager) {
   }
 }
 
-}  // namespace
+}  // namespace sample_table_test
 }  // namespace ahead::samples

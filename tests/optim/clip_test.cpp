@@ -7,7 +7,7 @@
 #include "optim/comparison.h"
 
 namespace ahead::test {
-namespace {
+namespace clip_test {
 
 Tensors gradients_of(const Tensors& parameters) {
   Tensors gradients;
@@ -61,5 +61,5 @@ TEST(Clip, WhatIsNotFiniteStaysSo) {
   EXPECT_TRUE(weight.grad().isnan().all().item<bool>());
 }
 
-}  // namespace
+}  // namespace clip_test
 }  // namespace ahead::test

@@ -6,7 +6,7 @@
 
 /// Eager steps of ahead::optim against those of torch::optim.
 namespace ahead::test {
-namespace {
+namespace steps_test {
 
 Tensors make_parameters(at::ScalarType dtype = at::kFloat) {
   Tensors parameters;
@@ -405,5 +405,5 @@ TEST(OptimSteps, MovedOptimizersGoOn) {
   expect_near(ours, theirs, 0.1, 2);
 }
 
-}  // namespace
+}  // namespace steps_test
 }  // namespace ahead::test

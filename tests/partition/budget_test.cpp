@@ -8,7 +8,7 @@
 #include "support/halves.h"
 
 namespace ahead {
-namespace {
+namespace budget_test {
 
 using at::Tensor;
 using Tensors = std::vector<at::Tensor>;
@@ -186,5 +186,5 @@ TEST(Budget, KeepsTheResultsOfEveryModel) {
   }
 }
 
-}  // namespace
+}  // namespace budget_test
 }  // namespace ahead

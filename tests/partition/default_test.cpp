@@ -5,7 +5,7 @@
 #include "support/halves.h"
 
 namespace ahead {
-namespace {
+namespace default_test {
 
 using at::Tensor;
 using Tensors = std::vector<at::Tensor>;
@@ -244,5 +244,5 @@ TEST(DefaultPartition, GivesTheResultsOfEveryModel) {
   }
 }
 
-}  // namespace
+}  // namespace default_test
 }  // namespace ahead

@@ -8,7 +8,7 @@
 #include "partition/knapsack.h"
 
 namespace ahead::partition {
-namespace {
+namespace max_flow_test {
 
 struct Pipe {
   int32_t from, to;
@@ -120,5 +120,5 @@ TEST(Knapsack, RoundsLargeSizesUp) {
   EXPECT_EQ(knapsack.best(3000000), (std::vector<bool>{false, true, false}));
 }
 
-}  // namespace
+}  // namespace max_flow_test
 }  // namespace ahead::partition

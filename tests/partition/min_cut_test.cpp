@@ -6,7 +6,7 @@
 #include "support/halves.h"
 
 namespace ahead {
-namespace {
+namespace min_cut_test {
 
 using at::Tensor;
 using Tensors = std::vector<at::Tensor>;
@@ -356,5 +356,5 @@ TEST(MinCut, GivesTheResultsOfEveryModel) {
   }
 }
 
-}  // namespace
+}  // namespace min_cut_test
 }  // namespace ahead

@@ -4,7 +4,7 @@
 #include "partition/joint_text.h"
 
 namespace ahead {
-namespace {
+namespace sizes_test {
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -73,5 +73,5 @@ TEST(PartitionOfSizes, WantsAnExample) {
   EXPECT_THROW(partition_min_cut(parse_joint(text)), UserError);
 }
 
-}  // namespace
+}  // namespace sizes_test
 }  // namespace ahead

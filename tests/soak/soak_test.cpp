@@ -16,7 +16,7 @@
 /// (a few by default; `make soak` takes minutes). Every gradient is compared with eager's to the
 /// bit, the memory of the process must stay where it is, and nobody may stop.
 namespace ahead {
-namespace {
+namespace soak_test {
 
 using at::Tensor;
 using compiled_autograd::Disable;
@@ -278,5 +278,5 @@ TEST(Soak, EverythingAtOnce) {
   EXPECT_LT(grown, most_growth);
 }
 
-}  // namespace
+}  // namespace soak_test
 }  // namespace ahead

@@ -5,7 +5,7 @@
 
 #include "models/models.h"
 
-namespace {
+namespace allocation_test {
 
 /// While it exists, counts what LibTorch allocates for the data of CPU tensors.
 class CountingAllocator final : public c10::Allocator {
@@ -104,4 +104,4 @@ INSTANTIATE_TEST_SUITE_P(Models, Allocation,
                                          models::pinn_workload),
                          [](const auto& info) { return model_name(info.index); });
 
-}  // namespace
+}  // namespace allocation_test

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace ahead {
-namespace {
+namespace autograd_test {
 
 using at::Tensor;
 using Tensors = std::vector<at::Tensor>;
@@ -355,5 +355,5 @@ TEST(Autograd, GradientsThroughViewsOfTensorsWrittenLater) {
   });
 }
 
-}  // namespace
+}  // namespace autograd_test
 }  // namespace ahead

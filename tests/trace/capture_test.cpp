@@ -4,7 +4,7 @@
 #include "support/trace_check.h"
 
 namespace ahead {
-namespace {
+namespace capture_test {
 
 using at::Tensor;
 using Tensors = std::vector<at::Tensor>;
@@ -260,5 +260,5 @@ TEST(Autocast, OutsideOfTheInterpreterChangesNothing) {
   EXPECT_EQ(results[0].scalar_type(), at::kFloat);
 }
 
-}  // namespace
+}  // namespace capture_test
 }  // namespace ahead

@@ -3,7 +3,7 @@
 #include "support/trace_check.h"
 
 namespace ahead {
-namespace {
+namespace cuda_test {
 
 using at::Tensor;
 using Tensors = std::vector<at::Tensor>;
@@ -69,5 +69,5 @@ TEST(Cuda, BatchNormUpdatesItsStatisticsLikeEager) {
   }
 }
 
-}  // namespace
+}  // namespace cuda_test
 }  // namespace ahead

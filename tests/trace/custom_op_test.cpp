@@ -5,7 +5,7 @@
 #include "support/trace_check.h"
 
 namespace ahead {
-namespace {
+namespace custom_op_test {
 
 using at::Tensor;
 using Tensors = std::vector<at::Tensor>;
@@ -257,5 +257,5 @@ TEST(CustomOp, OperatorRegisteredWhereAnotherWas) {
   EXPECT_NE(second.find("ahead_reuse.two"), std::string::npos) << second;
 }
 
-}  // namespace
+}  // namespace custom_op_test
 }  // namespace ahead

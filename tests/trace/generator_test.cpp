@@ -12,7 +12,7 @@
 
 /// Functions that seed generators of random numbers or set their state while they are traced.
 namespace ahead {
-namespace {
+namespace generator_test {
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -240,5 +240,5 @@ TEST(GeneratorWatch, HandWrittenCheckpointsRunEagerly) {
   EXPECT_GE(compiled.stats().eager_calls, 3u);
 }
 
-}  // namespace
+}  // namespace generator_test
 }  // namespace ahead

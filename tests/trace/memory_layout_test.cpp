@@ -5,7 +5,7 @@
 /// Tensors with gaps, tensors that begin in the middle of their storage, and programs that address
 /// memory by strides.
 namespace ahead {
-namespace {
+namespace memory_layout_test {
 
 using at::Tensor;
 using Tensors = std::vector<at::Tensor>;
@@ -118,5 +118,5 @@ TEST(MemoryLayout, RefusesToReadBehindTheEndOfWhatWasComputed) {
   EXPECT_TRUE(at::equal(read, inside({x})[0]));
 }
 
-}  // namespace
+}  // namespace memory_layout_test
 }  // namespace ahead

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace ahead {
-namespace {
+namespace mutation_test {
 
 using at::Tensor;
 using Tensors = std::vector<at::Tensor>;
@@ -354,5 +354,5 @@ TEST(Mutation, RefusesToReadWhatIsBeingWritten) {
   EXPECT_THROW(trace(turned, {at::zeros({3, 3})}), Unsupported);
 }
 
-}  // namespace
+}  // namespace mutation_test
 }  // namespace ahead

@@ -5,7 +5,7 @@
 
 #include "ahead/ahead.h"
 
-namespace {
+namespace threads_test {
 
 using at::Tensor;
 using Tensors = std::vector<at::Tensor>;
@@ -106,4 +106,4 @@ TEST(State, TracesDoNotKeepTensorsAlive) {
   EXPECT_EQ(w.use_count(), 1u);
 }
 
-}  // namespace
+}  // namespace threads_test

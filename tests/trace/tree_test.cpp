@@ -45,7 +45,7 @@ AHEAD_TREE(Branch, weight, children)
 AHEAD_TREE(geometry::Announced::Inside, x)
 AHEAD_TREE(geometry::Announced, inside)
 
-namespace {
+namespace tree_test {
 
 using ahead::TreeType;
 
@@ -370,4 +370,4 @@ TEST(Tree, OtherTypesAreNoTrees) {
   static_assert(TreeType<const geometry::Pose>);
 }
 
-}  // namespace
+}  // namespace tree_test
