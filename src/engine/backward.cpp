@@ -148,6 +148,7 @@ Backward::FoundPtr Backward::take_spare(size_t num_dependencies) {
 
 Backward::Backward(const NodePtr& root, const GraphTask& task, const std::string* backend)
     : task_(task), backend_(backend), found_(take_spare(task.dependencies_.size())) {
+  if (root->num_outputs() == 1) only_root_ = root.get();
   if (!walk_along(root)) walk(root);
   constants_.reset();
   // Nodes that a node tells of would live until the end of the backward.
@@ -179,7 +180,7 @@ void Backward::walk(const NodePtr& root) {
   found_->num_dependencies = task_.dependencies_.size();
   describe_surroundings();
   know_nodes(root);
-  meet(root.get());
+  meet(root.get()).is_needed |= only_root_ != nullptr;
   found_->ready.push_back({root->sequence_nr(), find(root.get()).number});
   while (!found_->ready.empty() && refusal_.empty()) {
     std::pop_heap(found_->ready.begin(), found_->ready.end());
@@ -240,6 +241,12 @@ const GraphTask::ExecInfo* Backward::wanted(const Node* node) const {
   if (task_.exec_info_.empty()) return nullptr;
   const auto found = task_.exec_info_.find(const_cast<Node*>(node));
   return found == task_.exec_info_.end() ? nullptr : &found->second;
+}
+
+bool Backward::is_needed(const Node* node) const {
+  if (task_.exec_info_.empty() || node == only_root_) return true;
+  const GraphTask::ExecInfo* info = wanted(node);
+  return info != nullptr && info->needed_;
 }
 
 void Backward::refuse(std::string reason) {
@@ -509,6 +516,7 @@ void Backward::follow_edges(Step& step) {
     if (edge.is_valid()) {
       Known& next = meet(edge.function.get());
       place = {static_cast<uint32_t>(next.first_place), edge.input_nr};
+      if (step.node == only_root_) next.is_wanted = true;
       const bool is_ready = --next.remaining == 0;
       if (next.is_wanted) target = next.first_place + static_cast<int32_t>(edge.input_nr);
       if (next.is_wanted && is_ready) {

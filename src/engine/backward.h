@@ -42,6 +42,9 @@ class Backward {
   /// What the engine wants to know of a node; null: it has to be run and that is all.
   const torch::autograd::GraphTask::ExecInfo* wanted(const torch::autograd::Node* node) const;
 
+  /// Whether the node has to run, and not only to tell what flows into it.
+  bool is_needed(const torch::autograd::Node* node) const;
+
   /// The tensors that nodes hold, each once. Whoever runs the graphs may take them away.
   std::vector<at::Tensor>& inputs() { return call_->tensor_args.inputs; }
   const std::vector<at::Tensor>& inputs() const { return call_->tensor_args.inputs; }
@@ -200,6 +203,9 @@ class Backward {
   std::optional<torch::dynamo::autograd::AutogradCompilerCall> call_;
   std::optional<Constants> constants_;  ///< while it walks
   FoundPtr found_;
+  /// What LibTorch makes of one root alone. It is followed even if nothing that is asked for lies
+  /// behind it, as hooks on it are called then.
+  const torch::autograd::Node* only_root_ = nullptr;
   size_t num_places_ = 0;
   std::string refusal_;
 };

@@ -254,6 +254,15 @@ std::string describe(const Backward& backward, size_t step, const std::string& r
          ") runs as in eager: " + reason;
 }
 
+/// Says of a call that it was given what a step returned, and what it made of it.
+void describe_results(Call& call, const std::vector<at::Tensor>& results, const Step& step,
+                      const Backward& backward) {
+  call.takes_outputs = true;
+  call.results = describe_gradients(results);
+  const auto first = backward.targets().begin() + step.first_target;
+  call.targets.assign(first, first + step.num_targets);
+}
+
 }  // namespace
 
 void throw_cut(const Step& step, size_t index, const std::string& why) {
@@ -569,23 +578,23 @@ void Program::call_after(const Part& part, const Run& run, torch::autograd::vari
                          const torch::autograd::variable_list& inputs) {
   const size_t index = part.end - 1;
   const Step& last = run.backward.steps()[index];
-  if (last.kind == Step::Kind::Accumulate) {
-    const bool is_added =
-        std::any_of(part.accumulations.begin(), part.accumulations.end(),
-                    [&](const auto& one) { return one.step == index && !one.is_deferred(); });
-    if (!is_added) return;
-  }
+  const auto added = std::find_if(part.accumulations.begin(), part.accumulations.end(),
+                                  [&](const auto& one) { return one.step == index; });
+  const bool is_added = added != part.accumulations.end();
+  if (is_added && added->is_deferred()) return;
   ++run.report.calls;
-  if (run.stretches != nullptr) {
-    Call call{"hooks after " + last.node->name(), index, {}, {}, {}, {}, false};
-    call.takes_outputs = last.kind == Step::Kind::Traced;
-    run.stretches->back().items.push_back({nullptr, std::move(call)});
-  }
-  if (last.kind == Step::Kind::Accumulate) {
+  Call call{"", index, {}, {}, {}, {}, false};
+  if (run.stretches != nullptr) call.what = "hooks after " + last.node->name();
+  if (last.kind == Step::Kind::Accumulate && !is_added) {
+    (*last.node)({at::Tensor()});  // no gradient came; LibTorch calls the hooks all the same
+  } else if (last.kind == Step::Kind::Accumulate) {
     (*last.node->tensor_post_acc_grad_hooks())(leaf_of(last));
   } else if (last.kind == Step::Kind::Traced) {
-    run.gradients.call_after(last, std::move(outputs), inputs);
+    outputs = Gradients::call_after(last, std::move(outputs), inputs);
+    if (run.stretches != nullptr) describe_results(call, outputs, last, run.backward);
+    run.gradients.pass_on(last, std::move(outputs));
   }
+  if (run.stretches != nullptr) run.stretches->back().items.push_back({nullptr, std::move(call)});
 }
 
 void Program::put_away(const Part::Destination& destination, at::Tensor output, const Run& run) {

@@ -61,12 +61,6 @@ variable_list Gradients::copy_inputs(const Step& step) const {
   return variable_list(first, first + step.num_places);
 }
 
-/// Whether the node has to run, and not only to tell what flows into it.
-bool Gradients::is_needed(const Step& step) const {
-  const auto* info = backward_.wanted(step.node);
-  return info == nullptr || info->needed_;
-}
-
 void Gradients::note_results(const Step& step, const variable_list& inputs) {
   const auto* info = backward_.wanted(step.node);
   if (info == nullptr || info->captures_ == nullptr) return;
@@ -82,9 +76,9 @@ void Gradients::call_before(const Step& step) {
   Node& node = *step.node;
   const c10::OptionalStreamGuard on_its_stream(node.stream());
   variable_list inputs = take_inputs(step);
-  if (is_needed(step)) note_results(step, inputs);
+  if (backward_.is_needed(step.node)) note_results(step, inputs);
   inputs = call_tensor_hooks(node, std::move(inputs));
-  if (is_needed(step)) {
+  if (backward_.is_needed(step.node)) {
     for (const auto& hook : node.pre_hooks()) inputs = (*hook)(inputs);
   }
   for (uint32_t i = 0; i < step.num_places && i < inputs.size(); ++i)
@@ -92,10 +86,11 @@ void Gradients::call_before(const Step& step) {
   called_before_ = &step;
 }
 
-void Gradients::call_after(const Step& step, variable_list outputs, const variable_list& inputs) {
+variable_list Gradients::call_after(const Step& step, variable_list outputs,
+                                    const variable_list& inputs) {
   const c10::OptionalStreamGuard on_its_stream(step.node->stream());
   for (const auto& hook : step.node->post_hooks()) outputs = (*hook)(outputs, inputs);
-  pass_on(step, std::move(outputs));
+  return outputs;
 }
 
 void Gradients::retain(size_t step, size_t input, const at::Tensor& gradient) const {
@@ -111,7 +106,7 @@ void Gradients::run_eagerly(const Step& step) {
   const c10::OptionalStreamGuard on_its_stream(node.stream());
   variable_list inputs = take_inputs(step);
   const bool was_called = called_before_ == &step;
-  if (!is_needed(step)) {
+  if (!backward_.is_needed(step.node)) {
     if (!was_called) inputs = call_tensor_hooks(node, std::move(inputs));
     return note_results(step, inputs);
   }

@@ -24,9 +24,12 @@ class Gradients {
   void run_eagerly(const Step& step);
   /// Calls the hooks on what flows into a node. It comes next.
   void call_before(const Step& step);
-  /// Calls the hooks on what a node returned, which got these gradients, and passes it on.
-  void call_after(const Step& step, torch::autograd::variable_list outputs,
-                  const torch::autograd::variable_list& inputs);
+  /// What the hooks on what a node returned, which got these gradients, make of it.
+  static torch::autograd::variable_list call_after(const Step& step,
+                                                   torch::autograd::variable_list outputs,
+                                                   const torch::autograd::variable_list& inputs);
+  /// Adds what a step returns to what waits where its edges lead.
+  void pass_on(const Step& step, torch::autograd::variable_list outputs);
   /// The gradients that wait for a node.
   torch::autograd::variable_list copy_inputs(const Step& step) const;
   /// For a tensor with retain_grad(): tells it its gradient, the input of a step.
@@ -55,8 +58,6 @@ class Gradients {
   torch::autograd::variable_list take_inputs(const Step& step);
   torch::autograd::variable_list call(const Step& step, torch::autograd::variable_list inputs);
   void note_results(const Step& step, const torch::autograd::variable_list& inputs);
-  bool is_needed(const Step& step) const;
-  void pass_on(const Step& step, torch::autograd::variable_list outputs);
 
   const Backward& backward_;
   std::vector<at::Tensor> waiting_;

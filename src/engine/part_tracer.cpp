@@ -420,19 +420,14 @@ class PartTracer {
     }
   }
 
-  bool is_needed(const Step& s) const {
-    const auto* info = backward_.wanted(s.node);
-    return info == nullptr || info->needed_;
-  }
-
   /// What is asked for is what flows into a node: before its hooks if the node runs too, else after
   /// them. Where user code is called before the node, that does all of this but the last.
   void follow_hooks(const Step& s, tracing::GraphWriter& writer) {
     const bool was_called = s.hooks.has(Hooks::Before);
-    if (is_needed(s) && !was_called) note_results(s);
+    if (backward_.is_needed(s.node) && !was_called) note_results(s);
     if (!was_called && s.hooks.has(Hooks::Traced)) trace_hooks(s);
     if (!was_called && s.hooks.has(Hooks::Retained)) retain_grads(s, writer);
-    if (!is_needed(s)) note_results(s);
+    if (!backward_.is_needed(s.node)) note_results(s);
   }
 
   void trace_hooks(const Step& s) {

@@ -288,6 +288,46 @@ TEST(EngineCalls, SecondDerivatives) {
   EXPECT_EQ(stats.captures, 2u);
 }
 
+TEST(EngineCalls, HooksOnARootBehindWhichNothingIsAskedFor) {
+  expect_as_eager([] {
+    const at::Tensor x = leaf({4}), other = leaf({4});
+    auto calls = std::make_shared<int64_t>(0);
+    const at::Tensor y = x * 2;
+    y.register_hook([calls](const at::Tensor& gradient) {
+      ++*calls;
+      return gradient * 2;
+    });
+    y.retain_grad();
+    const Tensors found = torch::autograd::grad({y}, {other}, {torch::ones({4})}, {},
+                                                /*create_graph=*/false, /*allow_unused=*/true);
+    return Tensors{found[0], y.grad(), torch::tensor(*calls)};
+  });
+}
+
+/// Gives no gradient.
+struct Nothing : torch::autograd::Function<Nothing> {
+  static constexpr bool is_traceable = true;
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) {
+    return x * 2;
+  }
+  static std::vector<at::Tensor> backward(torch::autograd::AutogradContext*,
+                                          std::vector<at::Tensor>) {
+    return {at::Tensor()};
+  }
+};
+
+TEST(EngineCalls, HooksOfLeavesThatGetNoGradient) {
+  expect_as_eager([] {
+    const at::Tensor x = leaf({4}), y = leaf({4});
+    auto calls = std::make_shared<int64_t>(0);
+    after_accumulation(
+        x, [calls](const at::Tensor& with) { *calls += with.grad().defined() ? 1 : 10; });
+    y.register_hook([calls](const at::Tensor& gradient) { *calls += 100 * gradient.numel(); });
+    (Nothing::apply(x) * y).sum().backward();
+    return Tensors{x.grad(), y.grad(), torch::tensor(*calls)};
+  });
+}
+
 TEST(EngineCalls, SizesThatChange) {
   const Stats stats = expect_as_eager(
       [] {

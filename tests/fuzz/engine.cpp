@@ -55,8 +55,8 @@ void add_leaf_hook(const at::Tensor& leaf, uint64_t kind, int64_t number, const 
       calls->push_back(-number);
       with_gradient.mutable_grad() = with_gradient.grad().detach() * 1.25;
     };
-    torch::autograd::impl::set_post_acc_grad_hooks(
-        leaf, std::make_unique<test::AccumulatedHook>(change));
+    torch::autograd::impl::set_post_acc_grad_hooks(leaf,
+                                                   std::make_unique<test::AccumulatedHook>(change));
   } else {
     leaf.register_hook([calls, number](const at::Tensor& gradient) {
       calls->push_back(number);

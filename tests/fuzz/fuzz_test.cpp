@@ -85,6 +85,11 @@ TEST(FuzzAgain, CompiledPrograms) {
     campaign.run(seed);
 }
 
+TEST(FuzzAgain, CompiledBackwards) {
+  Campaign campaign(engine_mode());
+  for (const uint64_t seed : {902088, 905495, 905820}) campaign.run(seed);
+}
+
 // Two parts, so that both shards of the tests have work.
 INSTANTIATE_TEST_SUITE_P(Half, Fuzz, testing::Values(0, 1));
 

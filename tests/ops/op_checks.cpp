@@ -376,8 +376,8 @@ std::string check_compiled(const Sample& sample) {
   });
 }
 
-/// A backward as one graph; where a formula of LibTorch's decides by values, or a write to a view is
-/// known by a function only, as in eager.
+/// A backward as one graph; where a formula of LibTorch's decides by values, or a write to a view
+/// is known by a function only, as in eager.
 EagerRun run_captured(const Sample& sample) {
   try {
     compiled_autograd::Enable on({.fullgraph = true});
