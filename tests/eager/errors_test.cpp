@@ -41,8 +41,8 @@ TEST(Errors, ExceptionAfterWrites) {
   expect_hits(outcome);
 }
 
-/// Eager refuses to write to a leaf that requires grad, and so does a function that was compiled for
-/// tensors that are none.
+/// Eager refuses to write to a leaf that requires grad, and so does a function that was compiled
+/// for tensors that are none.
 TEST(Errors, WritesToALeaf) {
   const Outcome outcome = like_eager([](auto& wrap, Log& log) {
     auto scale = wrap([](const at::Tensor& x) {
