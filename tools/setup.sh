@@ -54,7 +54,7 @@ make_venv() {
 
 pip_install() {
   make_venv
-  .venv/bin/pip install --quiet --disable-pip-version-check --progress-bar off "$@"
+  .venv/bin/pip install -qq --disable-pip-version-check --progress-bar off "$@"
 }
 
 setup_torch() {

@@ -150,7 +150,7 @@ bool compare(const char* name, const Training& eager, const Training& training) 
 
 int main(int argc, char** argv) {
   const bool quick = argc > 1 && std::string_view(argv[1]) == "--quick";
-  const size_t steps = quick ? 12 : 300;
+  const size_t steps = quick ? 12 : 240;
   const Letters letters;
   models::GptOptions options;
   options.layers = 3;

@@ -249,6 +249,14 @@ bool Backward::is_needed(const Node* node) const {
   return info != nullptr && info->needed_;
 }
 
+size_t Backward::num_inputs_before(size_t step) const {
+  while (step-- > 0) {
+    const Step& held = found_->steps[step];
+    if (held.num_inputs != 0) return held.first_input + held.num_inputs;
+  }
+  return 0;
+}
+
 void Backward::refuse(std::string reason) {
   if (refusal_.empty()) refusal_ = std::move(reason);
 }

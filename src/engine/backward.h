@@ -48,6 +48,8 @@ class Backward {
   /// The tensors that nodes hold, each once. Whoever runs the graphs may take them away.
   std::vector<at::Tensor>& inputs() { return call_->tensor_args.inputs; }
   const std::vector<at::Tensor>& inputs() const { return call_->tensor_args.inputs; }
+  /// How many of them steps before this one hold: the first ones.
+  size_t num_inputs_before(size_t step) const;
   torch::dynamo::autograd::AutogradCompilerCall& call() { return *call_; }
   /// Where the number that a custom function holds stands among the sizes, if it does: an integer,
   /// or a floating-point number by its bits.

@@ -57,6 +57,7 @@ class PartTracer {
         pattern_(sizes == nullptr ? nullptr : &sizes->pattern),
         guards_(sizes == nullptr ? nullptr : std::make_shared<SizeGuards>(sizes->values)),
         with_history_(at::GradMode::is_enabled()),
+        num_inputs_(backward.num_inputs_before(end)),
         places_(backward.num_places()),
         results_(backward.task().captured_vars_.size()),
         state_(std::vector<std::optional<c10::SymInt>>(backward.call().all_size_inputs.size()), 0) {
@@ -142,7 +143,7 @@ class PartTracer {
       for (uint32_t i = 0; i < s.num_size_inputs; ++i)
         state_.sym_sizes[s.first_size_input + i] = size(s.first_size + i);
     }
-    for (size_t i = 0; i < backward_.inputs().size(); ++i) {
+    for (size_t i = 0; i < num_inputs_; ++i) {
       const at::Tensor& input = backward_.inputs()[i];
       if (!input.defined()) continue;
       const auto first = backward_.sizes_of_input(i);
@@ -226,7 +227,7 @@ class PartTracer {
   }
 
   void find_leaves() {
-    for (size_t i = 0; i < backward_.inputs().size(); ++i) {
+    for (size_t i = 0; i < num_inputs_; ++i) {
       const at::Tensor& input = backward_.inputs()[i];
       if (input.defined()) inputs_.emplace(input.unsafeGetTensorImpl(), inputs_.size());
     }
@@ -277,7 +278,7 @@ class PartTracer {
   /// grad mode.
   std::vector<at::Tensor> gather_inputs() {
     std::vector<at::Tensor> inputs;
-    for (size_t i = 0; i < backward_.inputs().size(); ++i) {
+    for (size_t i = 0; i < num_inputs_; ++i) {
       const at::Tensor& input = backward_.inputs()[i];
       if (!input.defined()) continue;
       inputs.push_back(input.variable_data().set_requires_grad(input.requires_grad()));
@@ -588,9 +589,8 @@ class PartTracer {
       part_.destinations.push_back({Part::Destination::Kind::Output, i});
     }
     node_outputs_.clear();
-    for (const at::Tensor& input : backward_.inputs()) {
-      backward_.call().tensor_args.lookup(input).proxy_tensor.reset();
-    }
+    for (size_t i = 0; i < num_inputs_; ++i)
+      backward_.call().tensor_args.lookup(backward_.inputs()[i]).proxy_tensor.reset();
     places_.clear();
     return outputs;
   }
@@ -625,6 +625,7 @@ class PartTracer {
   const SizePattern* const pattern_;
   const std::shared_ptr<SizeGuards> guards_;
   const bool with_history_;                ///< the backward is run with create_graph
+  const size_t num_inputs_;                ///< those that the steps up to the last one hold
   torch::autograd::edge_list histories_;   ///< of what the steps returned
   std::vector<uint64_t> first_sequences_;  ///< for each step, of the history that it makes
   /// Of what is traced, in order; empty: none changes.

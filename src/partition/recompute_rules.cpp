@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/facts/facts.h"
+#include "ops/facts/grad_mode.h"
 #include "ops/facts/node_facts.h"
 
 namespace ahead::partition {
@@ -38,11 +39,9 @@ bool is(const Case& c) {
   return ops::facts(c.node.op()).recompute == recompute;
 }
 
-/// mkldnn_rnn_layer makes the workspace for its gradient only in grad mode, which is off while a
-/// backward graph runs.
+/// Grad mode is off while a backward graph runs.
 bool depends_on_grad_mode(const Case& c) {
-  static const Operator* const layer = Operator::find("aten.mkldnn_rnn_layer");
-  return &c.node.op() == layer;
+  return ops::depends_on_grad_mode(c.node);
 }
 
 const Rule rules[] = {

@@ -9,6 +9,7 @@
 
 #include "ahead/errors.h"
 #include "ahead/interpret.h"
+#include "ops/facts/grad_mode.h"
 
 namespace ahead {
 namespace {
@@ -27,7 +28,11 @@ class ExpectedOutputs {
   explicit ExpectedOutputs(const aot::CompileRequest& request) : name_(request.name) {
     for (const Graph::Output& output : request.graph.outputs())
       are_defined_.push_back(output.value != nullptr);
+    for (const Node& node : request.graph.nodes())
+      depend_on_grad_mode_ |= ops::depends_on_grad_mode(node);
   }
+
+  bool depend_on_grad_mode() const { return depend_on_grad_mode_; }
 
   void check(const std::vector<at::Tensor>& outputs) const {
     if (outputs.size() != are_defined_.size()) {
@@ -57,12 +62,16 @@ class ExpectedOutputs {
 
   std::string name_;
   std::vector<bool> are_defined_;
+  bool depend_on_grad_mode_ = false;
 };
 
 /// Around a backend's code. Views and casts are in the graph already; LibTorch would record and
-/// make them once more.
+/// make them once more. Grad mode is off, except for kernels that decide by it whether to prepare a
+/// backward.
 struct BelowAutograd {
-  at::NoGradGuard no_grad;
+  explicit BelowAutograd(const ExpectedOutputs& expected)
+      : mode(expected.depend_on_grad_mode() && at::GradMode::is_enabled()) {}
+  at::AutoGradMode mode;
   at::AutoDispatchBelowADInplaceOrView below_views;
   c10::impl::ExcludeDispatchKeyGuard below_autocast{c10::autocast_dispatch_keyset};
 };
@@ -84,14 +93,14 @@ class CheckedRun final : public aot::GraphRun {
   }
 
   std::vector<at::Tensor> until(c10::ArrayRef<int32_t> outputs) override {
-    const BelowAutograd below;
+    const BelowAutograd below(*expected_);
     std::vector<at::Tensor> made = run_->until(outputs);
     expected_->check(outputs, made);
     return made;
   }
   bool will_read(size_t input) const override { return run_->will_read(input); }
   void finish() override {
-    const BelowAutograd below;
+    const BelowAutograd below(*expected_);
     run_->finish();
   }
 
@@ -167,13 +176,13 @@ aot::GraphCompiler below_autograd(aot::GraphCompiler compiler) {
     aot::Executable::Begin begin;
     if (run.is_resumable()) {
       begin = [run, expected](std::vector<at::Tensor>&& args) -> std::unique_ptr<aot::GraphRun> {
-        const BelowAutograd below;
+        const BelowAutograd below(*expected);
         detach_all(args);
         return std::make_unique<CheckedRun>(run.begin(std::move(args)), expected);
       };
     }
     return {[run = std::move(run), expected](std::vector<at::Tensor>&& args) {
-              const BelowAutograd below;
+              const BelowAutograd below(*expected);
               detach_all(args);
               std::vector<at::Tensor> outputs = run(std::move(args));
               expected->check(outputs);

@@ -43,6 +43,23 @@ TEST(Recurrent, WithinAMemoryBudget) {
   }
 }
 
+TEST(Recurrent, ByABackendOfTheUsers) {
+  register_backend("recurrent.forwarding",
+                   [](const Graph& graph, const std::vector<TensorMeta>&) -> aot::Executable {
+                     auto run = std::make_shared<const Interpreter>(graph);
+                     return [run](std::vector<at::Tensor>&& inputs) {
+                       return (*run)(std::move(inputs));
+                     };
+                   });
+  torch::nn::LSTM net = two_layers();
+  auto f = [net](const at::Tensor& x) mutable { return std::get<0>(net(x)); };
+  const Tensors eager = train(f, *net);
+  auto compiled =
+      compiled_by_call(f, {.backend = "recurrent.forwarding", .fullgraph = true}, leaf({3, 2, 4}));
+  expect_same(eager, train(compiled, *net));
+  expect_hits(compiled);
+}
+
 TEST(Recurrent, InsideACheckpoint) {
   torch::nn::LSTM net = two_layers();
   auto f = [net](const at::Tensor& x) mutable {
