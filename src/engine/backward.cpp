@@ -82,11 +82,6 @@ bool is_on_other_stream(c10::Device device, c10::Stream stream) {
 
 }  // namespace
 
-std::string why_eager(const Step& /*step*/) {
-  return " runs as in eager: it does not say what it holds, or holds a tensor that graphs cannot "
-         "take";
-}
-
 void Backward::Found::clear() {
   steps.clear();
   targets.clear();

@@ -19,9 +19,9 @@ namespace ahead::engine {
 /// Where the gradient that a node sends along an edge goes, if nobody asks for it.
 constexpr int32_t kNowhere = -1;
 
-/// Why a step is Eager that the walk found to be so, after the name of its node:
-/// " runs as in eager: ...".
-std::string why_eager(const Step& step);
+/// Why a step is Eager that the walk found to be so, after the name of its node.
+constexpr const char* kWhyEager =
+    " runs as in eager: it does not say what it holds, or holds a tensor that graphs cannot take";
 
 /// One backward as it was found: the nodes in the order in which eager would run them, the tensors
 /// they hold, and what tells it from backwards for which other graphs are needed.

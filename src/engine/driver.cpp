@@ -109,7 +109,7 @@ void tell_eager_nodes(const Settings& settings, const Backward& backward) {
   for (size_t i = 1; i < backward.steps().size(); ++i) {
     const Step& step = backward.steps()[i];
     if (step.kind != Step::Kind::Eager) continue;
-    const std::string about = step.node->name() + why_eager(step);
+    const std::string about = step.node->name() + kWhyEager;
     if (others[about]++ == 0) first.emplace_back(about, i);
   }
   for (const auto& [about, step] : first) {
@@ -154,7 +154,7 @@ void count_run(const Settings& settings, const RunReport& report, bool is_new,
 void check_whole(const Backward& backward) {
   for (size_t i = 1; i < backward.steps().size(); ++i) {
     const Step& step = backward.steps()[i];
-    if (step.kind == Step::Kind::Eager) throw_cut(step, i, why_eager(step));
+    if (step.kind == Step::Kind::Eager) throw_cut(step, i, kWhyEager);
   }
 }
 

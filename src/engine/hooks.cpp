@@ -29,15 +29,17 @@ uint8_t kind_of(torch::autograd::FunctionPreHook& hook) {
 
 }  // namespace
 
-Hooks Hooks::of(Node& node) {
+Hooks Hooks::find(Node& node) {
+  const auto& on_tensors = node.tensor_pre_hooks();
+  const auto& retained = node.retains_grad_hooks();
   Hooks hooks;
-  for (const auto& hook : node.tensor_pre_hooks()) hooks.kinds |= kind_of(*hook);
+  for (const auto& hook : on_tensors) hooks.kinds |= kind_of(*hook);
   if (!node.pre_hooks().empty()) hooks.kinds |= Before;
   if (!node.post_hooks().empty()) hooks.kinds |= Outputs;
-  if (!node.retains_grad_hooks().empty()) hooks.kinds |= Retained;
+  if (!retained.empty()) hooks.kinds |= Retained;
   if (node.tensor_post_acc_grad_hooks() != nullptr) hooks.kinds |= After;
-  hooks.count = static_cast<uint32_t>(node.tensor_pre_hooks().size() + node.pre_hooks().size() +
-                                      node.post_hooks().size() + node.retains_grad_hooks().size());
+  hooks.count = static_cast<uint32_t>(on_tensors.size() + node.pre_hooks().size() +
+                                      node.post_hooks().size() + retained.size());
   return hooks;
 }
 

@@ -22,11 +22,17 @@ struct Hooks {
   uint32_t count = 0;
 
   bool has(Kind kind) const { return (kinds & kind) != 0; }
-  /// Whether user code runs at this node, so that no graph reaches from before it to behind it.
-  bool is_barrier() const { return has(Before) || has(After) || has(Outputs); }
   bool operator==(const Hooks& other) const { return kinds == other.kinds && count == other.count; }
 
-  static Hooks of(torch::autograd::Node& node);
+  static Hooks of(torch::autograd::Node& node) {
+    const bool has_any = !node.tensor_pre_hooks().empty() || !node.pre_hooks().empty() ||
+                         !node.post_hooks().empty() || !node.retains_grad_hooks().empty() ||
+                         node.tensor_post_acc_grad_hooks() != nullptr;
+    return has_any ? find(node) : Hooks();
+  }
+
+ private:
+  static Hooks find(torch::autograd::Node& node);
 };
 
 /// A hook that may be called with traced tensors, as std::function keeps it.

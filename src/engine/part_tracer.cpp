@@ -431,16 +431,26 @@ class PartTracer {
     if (!backward_.is_needed(s.node)) note_results(s);
   }
 
-  void trace_hooks(const Step& s) {
-    const auto first = places_.begin() + s.first_place;
-    variable_list gradients(first, first + s.num_places);
+  /// Whatever is thrown is a reason to leave the current step to itself.
+  template <class Call>
+  void or_not_traceable(const Call& call) const {
     try {
-      for (const auto& hook : s.node->tensor_pre_hooks()) gradients = (*hook)(gradients);
+      call();
+    } catch (const NotTraceable&) {
+      throw;
     } catch (const c10::Error& error) {
       throw NotTraceable(current_, error.msg());
     } catch (const std::exception& error) {
       throw NotTraceable(current_, error.what());
     }
+  }
+
+  void trace_hooks(const Step& s) {
+    const auto first = places_.begin() + s.first_place;
+    variable_list gradients(first, first + s.num_places);
+    or_not_traceable([&] {
+      for (const auto& hook : s.node->tensor_pre_hooks()) gradients = (*hook)(gradients);
+    });
     std::move(gradients.begin(), gradients.end(), first);
   }
 
@@ -477,17 +487,11 @@ class PartTracer {
       throw NotTraceable(current_, "it accumulates gradients in its own way");
     }
     variable_list outputs;
-    try {
+    or_not_traceable([&] {
       outputs = apply(s);
       validate(s, outputs);
       if (with_history_) note_history(outputs);
-    } catch (const NotTraceable&) {
-      throw;
-    } catch (const c10::Error& error) {
-      throw NotTraceable(current_, error.msg());
-    } catch (const std::exception& error) {
-      throw NotTraceable(current_, error.what());
-    }
+    });
     if (s.hooks.has(Hooks::Outputs)) {
       node_outputs_ = std::move(outputs);
       return;

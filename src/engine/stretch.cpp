@@ -4,7 +4,6 @@
 #include <map>
 #include <utility>
 
-#include "engine/captured_program.h"
 #include "engine/operators.h"
 #include "ir/copy.h"
 

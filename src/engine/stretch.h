@@ -6,10 +6,9 @@
 #include <vector>
 
 #include "ahead/graph.h"
+#include "engine/part.h"
 
 namespace ahead::engine {
-
-struct Part;
 
 /// User code that was called in a backward, between two graphs.
 struct Call {
