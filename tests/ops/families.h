@@ -2,37 +2,96 @@
 
 #include "ops/sample.h"
 
-/// One function per family of operators, each in its own file; sample_table.cpp calls them all.
+/// One function per family of operators, each in its own file and namespace, so that several files
+/// can be compiled at a time; sample_table.cpp calls them all.
 namespace ahead::samples {
 
-void add_unary_samples(SampleTable& table);
-void add_binary_samples(SampleTable& table);
-void add_pointwise_samples(SampleTable& table);
-void add_reduction_samples(SampleTable& table);
-void add_ordering_samples(SampleTable& table);
-void add_view_samples(SampleTable& table);
-void add_in_place_samples(SampleTable& table);
-void add_joining_samples(SampleTable& table);
-void add_matmul_samples(SampleTable& table);
-void add_indexing_samples(SampleTable& table);
-void add_factory_samples(SampleTable& table);
-void add_complex_samples(SampleTable& table);
-void add_random_samples(SampleTable& table);
-void add_foreach_samples(SampleTable& table);
-void add_linalg_samples(SampleTable& table);
-void add_binning_samples(SampleTable& table);
-void add_fake_quantize_samples(SampleTable& table);
-void add_kernel_samples(SampleTable& table);
-void add_reading_samples(SampleTable& table);
-void add_nn_padding_samples(SampleTable& table);
-void add_nn_rnn_samples(SampleTable& table);
-void add_nn_layers_samples(SampleTable& table);
-void add_nn_upsampling_samples(SampleTable& table);
-void add_nn_loss_samples(SampleTable& table);
-void add_nn_convolution_samples(SampleTable& table);
-void add_nn_normalisation_samples(SampleTable& table);
-void add_nn_embedding_samples(SampleTable& table);
-void add_optimiser_samples(SampleTable& table);
-void add_packed_matmul_samples(SampleTable& table);
+namespace unary_samples {
+void add(SampleTable& table);
+}
+namespace binary_samples {
+void add(SampleTable& table);
+}
+namespace pointwise_samples {
+void add(SampleTable& table);
+}
+namespace reduction_samples {
+void add(SampleTable& table);
+}
+namespace ordering_samples {
+void add(SampleTable& table);
+}
+namespace view_samples {
+void add(SampleTable& table);
+}
+namespace in_place_samples {
+void add(SampleTable& table);
+}
+namespace joining_samples {
+void add(SampleTable& table);
+}
+namespace matmul_samples {
+void add(SampleTable& table);
+}
+namespace indexing_samples {
+void add(SampleTable& table);
+}
+namespace factory_samples {
+void add(SampleTable& table);
+}
+namespace complex_samples {
+void add(SampleTable& table);
+}
+namespace random_samples {
+void add(SampleTable& table);
+}
+namespace foreach_samples {
+void add(SampleTable& table);
+}
+namespace linalg_samples {
+void add(SampleTable& table);
+}
+namespace binning_samples {
+void add(SampleTable& table);
+}
+namespace fake_quantize_samples {
+void add(SampleTable& table);
+}
+namespace kernel_samples {
+void add(SampleTable& table);
+}
+namespace reading_samples {
+void add(SampleTable& table);
+}
+namespace nn_padding_samples {
+void add(SampleTable& table);
+}
+namespace nn_rnn_samples {
+void add(SampleTable& table);
+}
+namespace nn_layers_samples {
+void add(SampleTable& table);
+}
+namespace nn_upsampling_samples {
+void add(SampleTable& table);
+}
+namespace nn_loss_samples {
+void add(SampleTable& table);
+}
+namespace nn_convolution_samples {
+void add(SampleTable& table);
+}
+namespace nn_normalisation_samples {
+void add(SampleTable& table);
+}
+namespace nn_embedding_samples {
+void add(SampleTable& table);
+}
+namespace optimiser_samples {
+void add(SampleTable& table);
+}
+namespace packed_matmul_samples {
+void add(SampleTable& table);
+}
 
 }  // namespace ahead::samples

@@ -1,6 +1,6 @@
 #include "ops/families.h"
 
-namespace ahead::samples {
+namespace ahead::samples::binary_samples {
 namespace {
 
 constexpr Dtypes not_half = full_floating | integral | boolean;
@@ -145,7 +145,7 @@ Dtypes writable(Dtypes dtypes) {
 
 }  // namespace
 
-void add_binary_samples(SampleTable& table) {
+void add(SampleTable& table) {
   for (const Row& row : rows) {
     auto builder = table.op(std::string("aten.") + row.name);
     if (!row.has_derivative) builder.not_differentiable();
@@ -177,4 +177,4 @@ void add_binary_samples(SampleTable& table) {
   }
 }
 
-}  // namespace ahead::samples
+}  // namespace ahead::samples::binary_samples

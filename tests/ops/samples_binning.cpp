@@ -1,7 +1,7 @@
 #include "ops/families.h"
 
 // Histograms, segments, and searches whose result has a size of its own.
-namespace ahead::samples {
+namespace ahead::samples::binning_samples {
 namespace {
 
 void add_histograms(SampleTable& table) {
@@ -79,10 +79,10 @@ void add_searches(SampleTable& table) {
 
 }  // namespace
 
-void add_binning_samples(SampleTable& table) {
+void add(SampleTable& table) {
   add_histograms(table);
   add_segments(table);
   add_searches(table);
 }
 
-}  // namespace ahead::samples
+}  // namespace ahead::samples::binning_samples

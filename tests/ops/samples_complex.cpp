@@ -1,7 +1,7 @@
 #include "ops/families.h"
 
 // Complex numbers, fast Fourier transforms.
-namespace ahead::samples {
+namespace ahead::samples::complex_samples {
 namespace {
 
 std::vector<Inputs> complex_inputs() {
@@ -128,9 +128,9 @@ void add_transforms(SampleTable& table) {
 
 }  // namespace
 
-void add_complex_samples(SampleTable& table) {
+void add(SampleTable& table) {
   add_parts(table);
   add_transforms(table);
 }
 
-}  // namespace ahead::samples
+}  // namespace ahead::samples::complex_samples

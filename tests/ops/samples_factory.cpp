@@ -1,7 +1,7 @@
 #include "ops/families.h"
 
 // Tensors out of nothing, and conversions between types and layouts.
-namespace ahead::samples {
+namespace ahead::samples::factory_samples {
 namespace {
 
 void add_filled(SampleTable& table) {
@@ -202,10 +202,10 @@ void add_conversions(SampleTable& table) {
 
 }  // namespace
 
-void add_factory_samples(SampleTable& table) {
+void add(SampleTable& table) {
   add_filled(table);
   add_sequences(table);
   add_conversions(table);
 }
 
-}  // namespace ahead::samples
+}  // namespace ahead::samples::factory_samples

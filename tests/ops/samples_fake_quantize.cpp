@@ -1,6 +1,6 @@
 #include "ops/families.h"
 
-namespace ahead::samples {
+namespace ahead::samples::fake_quantize_samples {
 namespace {
 
 std::vector<Inputs> tensors() {
@@ -47,7 +47,7 @@ void add_observer(SampleTable& table) {
 
 }  // namespace
 
-void add_fake_quantize_samples(SampleTable& table) {
+void add(SampleTable& table) {
   table.op("aten.fake_quantize_per_tensor_affine")
       .over(tensors(),
             [](auto& x) { return at::fake_quantize_per_tensor_affine(x, 0.1, 0, -128, 127); })
@@ -74,4 +74,4 @@ void add_fake_quantize_samples(SampleTable& table) {
   add_observer(table);
 }
 
-}  // namespace ahead::samples
+}  // namespace ahead::samples::fake_quantize_samples

@@ -1,7 +1,7 @@
 #include "ops/families.h"
 
 // Operators on lists of tensors: _foreach_* and the fused optimizer steps.
-namespace ahead::samples {
+namespace ahead::samples::foreach_samples {
 namespace {
 
 /// Two lists of two tensors each: of one type and layout, then of mixed ones.
@@ -246,9 +246,9 @@ void add_others(SampleTable& table) {
 
 }  // namespace
 
-void add_foreach_samples(SampleTable& table) {
+void add(SampleTable& table) {
   add_rows(table);
   add_others(table);
 }
 
-}  // namespace ahead::samples
+}  // namespace ahead::samples::foreach_samples

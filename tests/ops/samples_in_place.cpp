@@ -1,7 +1,7 @@
 #include "ops/families.h"
 
 // Writes that are not pointwise arithmetic, and programs in which views and writes meet.
-namespace ahead::samples {
+namespace ahead::samples::in_place_samples {
 namespace {
 
 void add_fills(SampleTable& table) {
@@ -142,10 +142,10 @@ void add_programs(SampleTable& table) {
 
 }  // namespace
 
-void add_in_place_samples(SampleTable& table) {
+void add(SampleTable& table) {
   add_fills(table);
   add_reshaping(table);
   add_programs(table);
 }
 
-}  // namespace ahead::samples
+}  // namespace ahead::samples::in_place_samples

@@ -1,6 +1,6 @@
 #include "ops/families.h"
 
-namespace ahead::samples {
+namespace ahead::samples::indexing_samples {
 namespace {
 
 using torch::indexing::None;
@@ -292,7 +292,7 @@ void add_scatters(SampleTable& table) {
 
 }  // namespace
 
-void add_indexing_samples(SampleTable& table) {
+void add(SampleTable& table) {
   add_picks(table);
   add_index(table);
   add_masked_index(table);
@@ -301,4 +301,4 @@ void add_indexing_samples(SampleTable& table) {
   add_scatters(table);
 }
 
-}  // namespace ahead::samples
+}  // namespace ahead::samples::indexing_samples

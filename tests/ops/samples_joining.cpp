@@ -1,7 +1,7 @@
 #include "ops/families.h"
 
 // Joining, repeating, padding and rearranging.
-namespace ahead::samples {
+namespace ahead::samples::joining_samples {
 namespace {
 
 std::vector<Inputs> matrices() {
@@ -223,10 +223,10 @@ void add_triangles(SampleTable& table) {
 
 }  // namespace
 
-void add_joining_samples(SampleTable& table) {
+void add(SampleTable& table) {
   add_concatenations(table);
   add_repetitions(table);
   add_triangles(table);
 }
 
-}  // namespace ahead::samples
+}  // namespace ahead::samples::joining_samples

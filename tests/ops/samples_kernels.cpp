@@ -2,7 +2,7 @@
 
 // Operators that programs mostly reach through others, and overloads that take a tensor where a
 // number is usual.
-namespace ahead::samples {
+namespace ahead::samples::kernel_samples {
 namespace {
 
 constexpr Dtypes integers = Dtypes(at::kLong) | at::kInt;
@@ -209,7 +209,7 @@ void add_lists(SampleTable& table) {
 
 }  // namespace
 
-void add_kernel_samples(SampleTable& table) {
+void add(SampleTable& table) {
   add_arithmetic(table);
   add_sums(table);
   add_derivatives(table);
@@ -220,4 +220,4 @@ void add_kernel_samples(SampleTable& table) {
   add_lists(table);
 }
 
-}  // namespace ahead::samples
+}  // namespace ahead::samples::kernel_samples

@@ -2,7 +2,7 @@
 
 // The common operators of linear algebra; matrices are well conditioned, so that results are
 // stable.
-namespace ahead::samples {
+namespace ahead::samples::linalg_samples {
 namespace {
 
 std::vector<Inputs> squares() {
@@ -97,9 +97,9 @@ void add_solutions(SampleTable& table) {
 
 }  // namespace
 
-void add_linalg_samples(SampleTable& table) {
+void add(SampleTable& table) {
   add_decompositions(table);
   add_solutions(table);
 }
 
-}  // namespace ahead::samples
+}  // namespace ahead::samples::linalg_samples

@@ -1,6 +1,6 @@
 #include "ops/families.h"
 
-namespace ahead::samples {
+namespace ahead::samples::matmul_samples {
 namespace {
 
 void add_products(SampleTable& table) {
@@ -243,10 +243,10 @@ void add_compositions(SampleTable& table) {
 
 }  // namespace
 
-void add_matmul_samples(SampleTable& table) {
+void add(SampleTable& table) {
   add_products(table);
   add_sums_of_products(table);
   add_compositions(table);
 }
 
-}  // namespace ahead::samples
+}  // namespace ahead::samples::matmul_samples

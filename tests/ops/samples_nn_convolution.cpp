@@ -1,6 +1,6 @@
 #include "ops/families.h"
 
-namespace ahead::samples {
+namespace ahead::samples::nn_convolution_samples {
 namespace {
 
 void add_layers(SampleTable& table) {
@@ -142,10 +142,10 @@ void add_general(SampleTable& table) {
 
 }  // namespace
 
-void add_nn_convolution_samples(SampleTable& table) {
+void add(SampleTable& table) {
   add_layers(table);
   add_kernels(table);
   add_general(table);
 }
 
-}  // namespace ahead::samples
+}  // namespace ahead::samples::nn_convolution_samples

@@ -1,6 +1,6 @@
 #include "ops/families.h"
 
-namespace ahead::samples {
+namespace ahead::samples::nn_embedding_samples {
 namespace {
 
 using at::Tensor;
@@ -95,11 +95,11 @@ void add_gradients(SampleTable& table) {
 
 }  // namespace
 
-void add_nn_embedding_samples(SampleTable& table) {
+void add(SampleTable& table) {
   add_embedding(table);
   add_bags(table);
   add_weighted_bags(table);
   add_gradients(table);
 }
 
-}  // namespace ahead::samples
+}  // namespace ahead::samples::nn_embedding_samples

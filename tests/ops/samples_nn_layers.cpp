@@ -1,7 +1,7 @@
 #include "ops/families.h"
 #include "ops/images.h"
 
-namespace ahead::samples {
+namespace ahead::samples::nn_layers_samples {
 namespace {
 
 using at::Tensor;
@@ -118,7 +118,7 @@ void add_attention(SampleTable& table) {
 
 }  // namespace
 
-void add_nn_layers_samples(SampleTable& table) {
+void add(SampleTable& table) {
   add_activations(table);
   add_pooling(table);
   add_unpooling(table);
@@ -126,4 +126,4 @@ void add_nn_layers_samples(SampleTable& table) {
   add_attention(table);
 }
 
-}  // namespace ahead::samples
+}  // namespace ahead::samples::nn_layers_samples

@@ -1,6 +1,6 @@
 #include "ops/families.h"
 
-namespace ahead::samples {
+namespace ahead::samples::nn_loss_samples {
 namespace {
 
 constexpr std::pair<int64_t, const char*> reductions[] = {
@@ -203,7 +203,7 @@ void add_ctc(SampleTable& table) {
 
 }  // namespace
 
-void add_nn_loss_samples(SampleTable& table) {
+void add(SampleTable& table) {
   for (const auto& [reduction, label] : reductions) {
     add_distances(table, reduction, label);
     add_likelihoods(table, reduction, label);
@@ -213,4 +213,4 @@ void add_nn_loss_samples(SampleTable& table) {
   add_ctc(table);
 }
 
-}  // namespace ahead::samples
+}  // namespace ahead::samples::nn_loss_samples

@@ -1,6 +1,6 @@
 #include "ops/families.h"
 
-namespace ahead::samples {
+namespace ahead::samples::nn_normalisation_samples {
 namespace {
 
 using at::Tensor;
@@ -203,7 +203,7 @@ void add_norms_of_weights(SampleTable& table) {
 
 }  // namespace
 
-void add_nn_normalisation_samples(SampleTable& table) {
+void add(SampleTable& table) {
   add_layers(table);
   add_batch_norms(table);
   add_norms_of_groups(table);
@@ -211,4 +211,4 @@ void add_nn_normalisation_samples(SampleTable& table) {
   add_norms_of_weights(table);
 }
 
-}  // namespace ahead::samples
+}  // namespace ahead::samples::nn_normalisation_samples

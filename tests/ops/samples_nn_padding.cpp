@@ -1,7 +1,7 @@
 #include "ops/families.h"
 #include "ops/images.h"
 
-namespace ahead::samples {
+namespace ahead::samples::nn_padding_samples {
 namespace {
 
 using Pad = at::Tensor (*)(const at::Tensor&, at::IntArrayRef);
@@ -109,7 +109,7 @@ void add_general(SampleTable& table) {
 
 }  // namespace
 
-void add_nn_padding_samples(SampleTable& table) {
+void add(SampleTable& table) {
   for (const Row& row : rows) {
     table.op(std::string("aten.") + row.name)
         .over(image_inputs(floating, row.spatial, Unbatched::Yes),
@@ -131,4 +131,4 @@ void add_nn_padding_samples(SampleTable& table) {
   add_general(table);
 }
 
-}  // namespace ahead::samples
+}  // namespace ahead::samples::nn_padding_samples

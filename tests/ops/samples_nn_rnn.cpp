@@ -1,6 +1,6 @@
 #include "ops/families.h"
 
-namespace ahead::samples {
+namespace ahead::samples::nn_rnn_samples {
 namespace {
 
 constexpr int64_t input_size = 4, hidden_size = 6, batch = 3, time = 5;
@@ -128,7 +128,7 @@ void add_one_dnn(SampleTable& table) {
 
 }  // namespace
 
-void add_nn_rnn_samples(SampleTable& table) {
+void add(SampleTable& table) {
   add_network(table, "aten.lstm", {.gates = 4, .states = 2}, run_lstm);
   const auto gru = [](const Network& net, bool first) { return run_layer(net, first, at::gru); };
   const auto tanh = [](const Network& n, bool first) { return run_layer(n, first, at::rnn_tanh); };
@@ -140,4 +140,4 @@ void add_nn_rnn_samples(SampleTable& table) {
   add_one_dnn(table);
 }
 
-}  // namespace ahead::samples
+}  // namespace ahead::samples::nn_rnn_samples

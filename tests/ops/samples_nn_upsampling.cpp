@@ -1,7 +1,7 @@
 #include "ops/families.h"
 #include "ops/images.h"
 
-namespace ahead::samples {
+namespace ahead::samples::nn_upsampling_samples {
 namespace {
 
 using Sizes = at::OptionalIntArrayRef;
@@ -222,7 +222,7 @@ void add_shuffles(SampleTable& table) {
 
 }  // namespace
 
-void add_nn_upsampling_samples(SampleTable& table) {
+void add(SampleTable& table) {
   for (const Row& row : rows) {
     if (row.nearest != nullptr) {
       add_nearest(table, row);
@@ -236,4 +236,4 @@ void add_nn_upsampling_samples(SampleTable& table) {
   add_shuffles(table);
 }
 
-}  // namespace ahead::samples
+}  // namespace ahead::samples::nn_upsampling_samples

@@ -2,7 +2,7 @@
 
 // One step of an optimiser: parameter, gradient and state come in, what they are afterwards comes
 // back.
-namespace ahead::samples {
+namespace ahead::samples::optimiser_samples {
 namespace {
 
 using at::Tensor;
@@ -156,11 +156,11 @@ void add_gradient_scaling(SampleTable& table) {
 
 }  // namespace
 
-void add_optimiser_samples(SampleTable& table) {
+void add(SampleTable& table) {
   add_sgd(table);
   add_adagrad(table);
   add_adams(table);
   add_gradient_scaling(table);
 }
 
-}  // namespace ahead::samples
+}  // namespace ahead::samples::optimiser_samples

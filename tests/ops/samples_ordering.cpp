@@ -1,7 +1,7 @@
 #include "ops/families.h"
 
 // Sorting, ranks, order statistics and everything cumulative.
-namespace ahead::samples {
+namespace ahead::samples::ordering_samples {
 namespace {
 
 constexpr Dtypes not_complex = real | boolean;
@@ -203,11 +203,11 @@ void add_statistics(SampleTable& table) {
 
 }  // namespace
 
-void add_ordering_samples(SampleTable& table) {
+void add(SampleTable& table) {
   add_sorts(table);
   add_ranks(table);
   add_cumulative(table);
   add_statistics(table);
 }
 
-}  // namespace ahead::samples
+}  // namespace ahead::samples::ordering_samples

@@ -1,7 +1,7 @@
 #include "ops/families.h"
 
 // Products with weights in fewer bits than the type they are computed in.
-namespace ahead::samples {
+namespace ahead::samples::packed_matmul_samples {
 namespace {
 
 void add_integers(SampleTable& table) {
@@ -48,9 +48,9 @@ void add_floats(SampleTable& table) {
 
 }  // namespace
 
-void add_packed_matmul_samples(SampleTable& table) {
+void add(SampleTable& table) {
   add_integers(table);
   add_floats(table);
 }
 
-}  // namespace ahead::samples
+}  // namespace ahead::samples::packed_matmul_samples

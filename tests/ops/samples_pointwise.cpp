@@ -1,7 +1,7 @@
 #include "ops/families.h"
 
 // Pointwise operators that need more than one argument list to be said.
-namespace ahead::samples {
+namespace ahead::samples::pointwise_samples {
 namespace {
 
 constexpr Dtypes not_complex = real | boolean;
@@ -356,7 +356,7 @@ void add_where(SampleTable& table) {
 
 }  // namespace
 
-void add_pointwise_samples(SampleTable& table) {
+void add(SampleTable& table) {
   add_arithmetic(table);
   add_same_type_binary(table);
   add_gamma_functions(table);
@@ -366,4 +366,4 @@ void add_pointwise_samples(SampleTable& table) {
   add_where(table);
 }
 
-}  // namespace ahead::samples
+}  // namespace ahead::samples::pointwise_samples

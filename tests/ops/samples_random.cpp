@@ -1,7 +1,7 @@
 #include "ops/families.h"
 
 // Operators that draw from the default generator. Every run starts from the same seed.
-namespace ahead::samples {
+namespace ahead::samples::random_samples {
 namespace {
 
 void add_dropouts(SampleTable& table) {
@@ -201,11 +201,11 @@ void add_fills(SampleTable& table) {
 
 }  // namespace
 
-void add_random_samples(SampleTable& table) {
+void add(SampleTable& table) {
   add_dropouts(table);
   add_draws(table);
   add_draws_from(table);
   add_fills(table);
 }
 
-}  // namespace ahead::samples
+}  // namespace ahead::samples::random_samples

@@ -2,9 +2,9 @@
 
 // Operators whose result, or the size of whose result, depends on values: eager runs them, the
 // tracer must say clearly that it cannot.
-namespace ahead::samples {
+namespace ahead::samples::reading_samples {
 
-void add_reading_samples(SampleTable& table) {
+void add(SampleTable& table) {
   const std::vector<Inputs> any = {
       {f32(2, 3)}, {i64(2, 3)}, {b8(4)}, {f64(2, 3).transposed()}, {c64(3)}};
   const std::vector<Inputs> ordered = {{f32(6)}, {i64(2, 3)}, {f64(2, 3).transposed()}};
@@ -60,4 +60,4 @@ void add_reading_samples(SampleTable& table) {
             [](auto& x) { return at::allclose(x, x.clone()) ? x.clone() : x; });
 }
 
-}  // namespace ahead::samples
+}  // namespace ahead::samples::reading_samples

@@ -1,6 +1,6 @@
 #include "ops/families.h"
 
-namespace ahead::samples {
+namespace ahead::samples::reduction_samples {
 namespace {
 
 /// LibTorch has another formula for tensors without data.
@@ -277,11 +277,11 @@ void add_norms(SampleTable& table) {
 
 }  // namespace
 
-void add_reduction_samples(SampleTable& table) {
+void add(SampleTable& table) {
   add_sums(table);
   add_extremes(table);
   add_spreads(table);
   add_norms(table);
 }
 
-}  // namespace ahead::samples
+}  // namespace ahead::samples::reduction_samples

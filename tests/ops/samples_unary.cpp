@@ -1,6 +1,6 @@
 #include "ops/families.h"
 
-namespace ahead::samples {
+namespace ahead::samples::unary_samples {
 namespace {
 
 constexpr Dtypes not_half = full_floating | integral | boolean;
@@ -118,7 +118,7 @@ const Row rows[] = {
 
 }  // namespace
 
-void add_unary_samples(SampleTable& table) {
+void add(SampleTable& table) {
   for (const Row& row : rows) {
     const std::string name = std::string("aten.") + row.name;
     table.op(name).over(unary_inputs(row.dtypes, row.domain), row.call);
@@ -144,4 +144,4 @@ void add_unary_samples(SampleTable& table) {
       .sample("bfloat16", {bf16(3)}, at::special_i1e);
 }
 
-}  // namespace ahead::samples
+}  // namespace ahead::samples::unary_samples

@@ -1,7 +1,7 @@
 #include "ops/families.h"
 
 // Views of arguments and of intermediates.
-namespace ahead::samples {
+namespace ahead::samples::view_samples {
 namespace {
 
 enum class Complex : uint8_t { No, Yes };
@@ -284,7 +284,7 @@ void add_scatters(SampleTable& table) {
 
 }  // namespace
 
-void add_view_samples(SampleTable& table) {
+void add(SampleTable& table) {
   add_shapes(table);
   add_orders(table);
   add_parts(table);
@@ -292,4 +292,4 @@ void add_view_samples(SampleTable& table) {
   add_scatters(table);
 }
 
-}  // namespace ahead::samples
+}  // namespace ahead::samples::view_samples
