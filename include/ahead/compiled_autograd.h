@@ -71,7 +71,7 @@ struct Stats {
   uint64_t eager_fallbacks = 0;  ///< backwards that ran in the eager engine, though enabled
   uint64_t eager_nodes = 0;      ///< nodes of captured backwards that ran as in eager, each time
   uint64_t cuts = 0;           ///< how often such nodes, one or more in a row, stood in for graphs
-  uint64_t calls = 0;          ///< how often hooks were called between two graphs
+  uint64_t calls = 0;          ///< how often user code was called between two graphs
   double lookup_seconds = 0;   ///< spent on walking autograd graphs and comparing them
   double capture_seconds = 0;  ///< spent on tracing and compiling
 };

@@ -7,6 +7,14 @@
 
 namespace ahead {
 
+/// Hooks of tensors that are made again together when one of them is asked for: to ask for the
+/// others of a group is then no more than to fetch them.
+class GroupedHooks : public torch::autograd::SavedVariableHooks {
+ public:
+  /// The same for all tensors of a group, as long as one of their hooks lives.
+  virtual const void* group() const = 0;
+};
+
 /// Makes the pack and unpack hooks of the tensors that autograd saves.
 class SavedTensorPacker {
  public:

@@ -44,6 +44,10 @@ struct SavedData {
   using Type = at::Tensor torch::autograd::SavedVariable::*;
   friend Type member_of(SavedData);
 };
+struct SavedHooks {
+  using Type = SavedTensorHooks torch::autograd::SavedVariable::*;
+  friend Type member_of(SavedHooks);
+};
 struct NonDifferentiable {
   using Type = MarkedTensors torch::autograd::AutogradContext::*;
   friend Type member_of(NonDifferentiable);
@@ -66,6 +70,7 @@ template struct PrivateMember<BySaved, &TensorArgs::_saved_variables>;
 template struct PrivateMember<Constants, &CompiledNodeArgs::_specialization_key>;
 template struct PrivateMember<ConstantsSize, &CompiledNodeArgs::_specialization_key_size>;
 template struct PrivateMember<SavedData, &torch::autograd::SavedVariable::data_>;
+template struct PrivateMember<SavedHooks, &torch::autograd::SavedVariable::hooks_>;
 template struct PrivateMember<NonDifferentiable,
                               &torch::autograd::AutogradContext::non_differentiable_>;
 template struct PrivateMember<Dirty, &torch::autograd::AutogradContext::dirty_inputs_>;
@@ -117,6 +122,16 @@ void check_node_lock() {
   expect(lock.owns_lock() && !again.owns_lock(), "Node::mutex_");
 }
 
+void check_saved_hooks() {
+  struct NoHooks final : torch::autograd::SavedVariableHooks {
+    void call_pack_hook(const at::Tensor&) override {}
+    at::Tensor call_unpack_hook() override { return {}; }
+  };
+  torch::autograd::SavedVariable saved;
+  hooks_of(saved) = std::make_unique<NoHooks>();
+  expect(saved.has_hooks(), "SavedVariable::hooks_");
+}
+
 void check_hooks() {
   const at::Tensor leaf = at::empty({0}).requires_grad_();
   leaf.register_hook([](const at::Tensor& gradient) { return gradient; });
@@ -141,6 +156,10 @@ c10::ArrayRef<uint8_t> constants_of(const CompiledNodeArgs& args) {
 
 at::Tensor& saved_data(torch::autograd::SavedVariable& saved) {
   return saved.*member_of(SavedData());
+}
+
+SavedTensorHooks& hooks_of(torch::autograd::SavedVariable& saved) {
+  return saved.*member_of(SavedHooks());
 }
 
 MarkedTensors& non_differentiable_tensors(torch::autograd::AutogradContext& context) {
@@ -172,6 +191,7 @@ void check_private_members() {
     check_tensor_args();
     check_constants();
     check_node_lock();
+    check_saved_hooks();
     check_hooks();
     return true;
   }();

@@ -32,6 +32,10 @@ c10::ArrayRef<uint8_t> constants_of(const torch::dynamo::autograd::CompiledNodeA
 /// The tensor that was saved.
 at::Tensor& saved_data(torch::autograd::SavedVariable& saved);
 
+/// What packs and unpacks it; null: nothing does.
+using SavedTensorHooks = std::unique_ptr<torch::autograd::SavedVariableHooks>;
+SavedTensorHooks& hooks_of(torch::autograd::SavedVariable& saved);
+
 /// The tensors that a custom function marked.
 using MarkedTensors = std::unordered_set<at::TensorImpl*>;
 MarkedTensors& non_differentiable_tensors(torch::autograd::AutogradContext& context);

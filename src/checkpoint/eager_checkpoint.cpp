@@ -24,11 +24,12 @@ struct ArgumentHistory final : torch::autograd::Node {
   }
 };
 
-class FrameHooks final : public SavedVariableHooks {
+class FrameHooks final : public GroupedHooks {
  public:
   explicit FrameHooks(std::shared_ptr<CheckpointFrame> frame) : frame_(std::move(frame)) {}
   void call_pack_hook(const at::Tensor& tensor) override { number_ = frame_->pack(tensor); }
   at::Tensor call_unpack_hook() override { return frame_->unpack(number_); }
+  const void* group() const override { return frame_.get(); }
 
  private:
   const std::shared_ptr<CheckpointFrame> frame_;

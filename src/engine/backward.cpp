@@ -8,10 +8,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <string_view>
 
 #include "base/ambient.h"
+#include "base/front_engine.h"
 #include "base/private_members.h"
 #include "base/thread_object.h"
+#include "tensors/saved_variables.h"
 
 namespace ahead::engine {
 namespace {
@@ -19,6 +22,7 @@ namespace {
 using torch::autograd::GraphTask;
 using torch::autograd::InputMetadata;
 using torch::autograd::Node;
+using torch::autograd::SavedVariable;
 using torch::dynamo::autograd::SizeInput;
 
 /// How many of the last backwards of a thread are remembered.
@@ -46,11 +50,19 @@ struct InputKey {
   uint64_t dims_and_flags;
 };
 
-/// To compare types is to compare names, so it is done once for each type.
+/// By the names of types, so it is done once for each. What is neither LibTorch's nor Ahead's is
+/// the user's, and so are custom functions.
 Backward::Special find_special(const std::type_info& type) {
-  if (type == typeid(torch::autograd::AccumulateGrad)) return Backward::Special::Accumulator;
-  return type == typeid(torch::autograd::CopySlices) ? Backward::Special::CopySlices
-                                                     : Backward::Special::None;
+  using Special = Backward::Special;
+  if (type == typeid(torch::autograd::AccumulateGrad)) return Special::Accumulator;
+  if (type == typeid(torch::autograd::CopySlices)) return Special::CopySlices;
+  const std::string_view name = type.name();
+  if (name.starts_with("N5torch8autograd7CppNodeI")) return Special::UserCode;
+  for (const char* own : {"N5torch8autograd", "N5ahead7runtime", "N5ahead7observe",
+                          "N5ahead7tracing", "N5ahead9compiling"}) {
+    if (name.starts_with(own)) return Special::None;
+  }
+  return Special::UserCode;
 }
 
 /// Nodes lie where the forward made them, mostly out of the caches. While one is described, those
@@ -62,7 +74,33 @@ void fetch_soon(const Node& node) {
   }
 }
 
-/// Whether the tracer can stand in for this tensor.
+/// While it lives, a node seems to have saved nothing where hooks would have to be asked.
+class HookedAside {
+ public:
+  explicit HookedAside(Node& node) {
+    for_each_saved(node, [&](SavedVariable& saved) {
+      if (!saved.has_hooks()) return;
+      aside_.emplace_back(&saved, std::move(saved));
+      saved = SavedVariable();
+    });
+  }
+  ~HookedAside() {
+    for (auto& [place, saved] : aside_) *place = std::move(saved);
+  }
+  HookedAside(const HookedAside&) = delete;
+  HookedAside& operator=(const HookedAside&) = delete;
+
+ private:
+  std::vector<std::pair<SavedVariable*, SavedVariable>> aside_;
+};
+
+/// Whether a node of this stream would have to wait for the current one.
+bool is_on_other_stream(c10::Device device, c10::Stream stream) {
+  return stream != c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+}  // namespace
+
 bool is_plain(const c10::TensorImpl& tensor) {
   using c10::DispatchKey;
   constexpr c10::DispatchKeySet special{
@@ -74,13 +112,6 @@ bool is_plain(const c10::TensorImpl& tensor) {
   return !keys.has_any(special) && !keys.has_backend(c10::BackendComponent::MetaBit) &&
          tensor.has_storage();
 }
-
-/// Whether a node of this stream would have to wait for the current one.
-bool is_on_other_stream(c10::Device device, c10::Stream stream) {
-  return stream != c10::impl::VirtualGuardImpl(device.type()).getStream(device);
-}
-
-}  // namespace
 
 void Backward::Found::clear() {
   steps.clear();
@@ -101,6 +132,8 @@ void Backward::Found::clear_values() {
   input_sizes.clear();
   number_sizes.clear();
   versions.clear();
+  hooked.clear();
+  groups.clear();
   held.clear();
   sequences.clear();
 }
@@ -144,7 +177,10 @@ Backward::FoundPtr Backward::take_spare(size_t num_dependencies) {
 Backward::Backward(const NodePtr& root, const GraphTask& task, const std::string* backend)
     : task_(task), backend_(backend), found_(take_spare(task.dependencies_.size())) {
   if (root->num_outputs() == 1) only_root_ = root.get();
-  if (!walk_along(root)) walk(root);
+  if (!walk_along(root)) {
+    walk(root);
+    if (must_begin_anew_) walk(root);
+  }
   constants_.reset();
   // Nodes that a node tells of would live until the end of the backward.
   call_->node_calls.clear();
@@ -172,12 +208,13 @@ void Backward::begin() {
 void Backward::walk(const NodePtr& root) {
   begin();
   found_->clear();
+  must_begin_anew_ = false;
   found_->num_dependencies = task_.dependencies_.size();
   describe_surroundings();
   know_nodes(root);
   meet(root.get()).is_needed |= only_root_ != nullptr;
   found_->ready.push_back({root->sequence_nr(), find(root.get()).number});
-  while (!found_->ready.empty() && refusal_.empty()) {
+  while (!found_->ready.empty() && refusal_.empty() && !must_begin_anew_) {
     std::pop_heap(found_->ready.begin(), found_->ready.end());
     const uint32_t next = found_->ready.back().known;
     found_->ready.pop_back();
@@ -348,7 +385,12 @@ Step::Kind Backward::kind_of(const Hooks& hooks, bool is_needed, Special special
 
 /// Which hooks are called is not part of the key, but which are traced is.
 void Backward::describe_hooks(const Step& step) {
-  put(step.hooks.kinds);
+  constexpr uint8_t unpack = 128;
+  put(static_cast<uint8_t>(step.hooks.kinds | (step.num_hooked == 0 ? 0 : unpack)));
+  if (step.num_hooked != 0) {
+    put(step.num_hooked);
+    for (uint32_t i = 0; i < step.num_hooked; ++i) put(found_->hooked[step.first_hooked + i]);
+  }
   if (step.hooks.has(Hooks::Before)) return;
   if (step.hooks.has(Hooks::Retained)) {
     c10::SmallVector<size_t, 4> indices;
@@ -380,7 +422,11 @@ void Backward::describe_step(Step& step, bool is_needed) {
   step.num_places = node.num_inputs();
   put(StepKey{&typeid(node), step.first_place, step.num_places});
   if (special == Special::CopySlices) describe_inner(node);
-  if (step.kind == Step::Kind::Traced && !collect_saved(step)) step.kind = Step::Kind::Eager;
+  step.num_hooked = 0;
+  if (step.kind == Step::Kind::Traced && !collect_saved(step)) {
+    step.kind = holds_user_code(node) ? Step::Kind::Called : Step::Kind::Eager;
+    step.num_hooked = 0;
+  }
   put(step.kind);
   describe_hooks(step);
   found_->sequences.push_back(node.sequence_nr());
@@ -393,13 +439,44 @@ void Backward::describe_inner(const Node& copy_slices) {
   if (inner != nullptr && special(*inner) == Special::CopySlices) describe_inner(*inner);
 }
 
+/// Finds the saved tensors of a node that hooks unpack.
+void Backward::find_hooked(Step& step) {
+  const auto lock = lock_node(*step.node);
+  uint32_t position = 0;
+  for_each_saved(*step.node, [&](SavedVariable& saved) {
+    if (saved.has_hooks()) found_->hooked.push_back({position, group_of(saved)});
+    ++position;
+  });
+  step.num_hooked = static_cast<uint32_t>(found_->hooked.size()) - step.first_hooked;
+}
+
+uint32_t Backward::group_of(SavedVariable& saved) {
+  const auto* grouped = dynamic_cast<const GroupedHooks*>(hooks_of(saved).get());
+  if (grouped == nullptr) return HookedTensor::kAlone;
+  auto& groups = found_->groups;
+  const auto known = std::find(groups.rbegin(), groups.rend(), grouped->group());
+  if (known != groups.rend()) return static_cast<uint32_t>(groups.rend() - known) - 1;
+  groups.push_back(grouped->group());
+  return static_cast<uint32_t>(groups.size()) - 1;
+}
+
+/// Whether running the node is to call user code: its formula, or hooks of what it saved.
+bool Backward::holds_user_code(const Node& node) {
+  const Special special = this->special(node);
+  if (special != Special::CopySlices) return special == Special::UserCode;
+  Node* const inner = static_cast<const torch::autograd::CopySlices&>(node).fn.get();
+  return inner != nullptr && (holds_user_code(*inner) || has_saved_tensor_hooks(*inner));
+}
+
 /// False: the node does not say, or must not yet be asked, what it holds. It is left to itself.
 bool Backward::collect_saved(Step& step) {
   step.first_number = static_cast<uint32_t>(call_->lifted_ivalue_args.args.size());
   step.first_input = static_cast<uint32_t>(inputs().size());
+  step.first_hooked = static_cast<uint32_t>(found_->hooked.size());
+  if (found_->looks_for_hooked) find_hooked(step);
   const size_t first_size = call_->all_size_inputs.size();
   step.first_size_input = static_cast<uint32_t>(first_size);
-  const bool is_known = collect_constants(*step.node) && collect_numbers(step.first_number);
+  const bool is_known = collect_constants(step) && collect_numbers(step.first_number);
   found_->number_sizes.resize(call_->lifted_ivalue_args.args.size(), kNoSizes);
   step.first_size = static_cast<uint32_t>(found_->sizes.size());
   step.num_size_inputs = static_cast<uint32_t>(call_->all_size_inputs.size() - first_size);
@@ -411,8 +488,10 @@ bool Backward::collect_saved(Step& step) {
 }
 
 /// What the node tells, which stays where it is until the next one is asked.
-c10::ArrayRef<uint8_t> Backward::Constants::ask(Node& asked) {
+c10::ArrayRef<uint8_t> Backward::Constants::ask(Node& asked, bool has_hooked) {
   const auto lock = lock_node(asked);
+  std::optional<HookedAside> aside;
+  if (has_hooked) aside.emplace(asked);
   // With create_graph, what the node saved may get it as its history, and keep it.
   const bool is_kept = at::GradMode::is_enabled();
   if (is_kept) {
@@ -426,14 +505,17 @@ c10::ArrayRef<uint8_t> Backward::Constants::ask(Node& asked) {
   return constants_of(args).slice(size);
 }
 
-bool Backward::collect_constants(Node& node) {
+/// What hooks unpack makes LibTorch throw. The first time this happens, the walk begins anew.
+bool Backward::collect_constants(const Step& step) {
   if (constants_ && constants_->size > kMostConstants) constants_.reset();
   if (!constants_) constants_.emplace(*call_);
   c10::ArrayRef<uint8_t> told;
   try {
-    told = constants_->ask(node);
+    told = constants_->ask(*step.node, step.num_hooked != 0);
   } catch (const std::exception&) {
     constants_.reset();
+    if (!found_->looks_for_hooked && has_saved_tensor_hooks(*step.node))
+      must_begin_anew_ = found_->looks_for_hooked = true;
     return false;
   }
   put(told.size());

@@ -23,6 +23,23 @@ constexpr int32_t kNowhere = -1;
 constexpr const char* kWhyEager =
     " runs as in eager: it does not say what it holds, or holds a tensor that graphs cannot take";
 
+/// Why a step is Called that the walk found to be so.
+constexpr const char* kWhyCalled =
+    " is called between graphs: it is user code that does not say what it holds, or whose saved "
+    "tensors have hooks";
+
+/// Whether graphs can take this tensor: the tracer can stand in for it.
+bool is_plain(const c10::TensorImpl& tensor);
+
+/// A tensor that a node saved and that hooks unpack, when the node is reached.
+struct HookedTensor {
+  uint32_t position;  ///< among all that the node saved
+  /// Those with the same number are made again together (GroupedHooks); kAlone: by itself.
+  uint32_t group;
+
+  static constexpr uint32_t kAlone = UINT32_MAX;
+};
+
 /// One backward as it was found: the nodes in the order in which eager would run them, the tensors
 /// they hold, and what tells it from backwards for which other graphs are needed.
 class Backward {
@@ -44,6 +61,9 @@ class Backward {
 
   /// Whether the node has to run, and not only to tell what flows into it.
   bool is_needed(const torch::autograd::Node* node) const;
+
+  /// The saved tensors that hooks unpack, step by step in the order in which nodes unpack them.
+  const std::vector<HookedTensor>& hooked() const { return found_->hooked; }
 
   /// The tensors that nodes hold, each once. Whoever runs the graphs may take them away.
   std::vector<at::Tensor>& inputs() { return call_->tensor_args.inputs; }
@@ -82,7 +102,7 @@ class Backward {
   const std::string& refusal() const { return refusal_; }
 
   /// Nodes that are known by their type.
-  enum class Special : uint8_t { None, Accumulator, CopySlices };
+  enum class Special : uint8_t { None, Accumulator, CopySlices, UserCode };
 
  private:
   struct Known {
@@ -103,7 +123,8 @@ class Backward {
   struct Constants {
     explicit Constants(torch::dynamo::autograd::AutogradCompilerCall& call)
         : node(0, nullptr), args(call, node) {}
-    c10::ArrayRef<uint8_t> ask(torch::autograd::Node& asked);
+    /// `has_hooked`: it saved tensors that hooks unpack, of which it tells nothing.
+    c10::ArrayRef<uint8_t> ask(torch::autograd::Node& asked, bool has_hooked);
 
     torch::dynamo::autograd::NodeCall node;  ///< the one being asked
     torch::dynamo::autograd::CompiledNodeArgs args;
@@ -122,6 +143,11 @@ class Backward {
     std::vector<uint32_t> input_sizes;
     std::vector<uint32_t> number_sizes;
     std::vector<uint32_t> versions;
+    std::vector<HookedTensor> hooked;
+    std::vector<const void*> groups;  ///< of these, each once
+    /// Somewhere there are such tensors, so each node is asked for them. This goes on for later
+    /// backwards.
+    bool looks_for_hooked = false;
     std::vector<uint32_t> held;  ///< inputs of steps that have run which others still hold
     /// Nodes by address: a table with open addressing of positions in `known`, plus one.
     std::vector<uint32_t> table;
@@ -186,10 +212,13 @@ class Backward {
   Special special(const torch::autograd::Node& node);
   Step::Kind kind_of(const Hooks& hooks, bool is_needed, Special special) const;
   void describe_hooks(const Step& step);
+  void find_hooked(Step& step);
+  uint32_t group_of(torch::autograd::SavedVariable& saved);
+  bool holds_user_code(const torch::autograd::Node& node);
   void describe_step(Step& step, bool is_needed);
   void describe_inner(const torch::autograd::Node& copy_slices);
   bool collect_saved(Step& step);
-  bool collect_constants(torch::autograd::Node& node);
+  bool collect_constants(const Step& step);
   bool collect_numbers(size_t first);
   bool describe_inputs(size_t first);
   void describe_captures(const torch::autograd::Node* node);
@@ -209,6 +238,7 @@ class Backward {
   /// behind it, as hooks on it are called then.
   const torch::autograd::Node* only_root_ = nullptr;
   size_t num_places_ = 0;
+  bool must_begin_anew_ = false;  ///< there are tensors that the walk did not look for
   std::string refusal_;
 };
 

@@ -48,11 +48,28 @@ bool are_apart(const Step& step, const Step& next) {
          next.hooks.has(Hooks::Before) || next.hooks.has(Hooks::Outputs);
 }
 
-size_t end_of_part(const std::vector<Step::Kind>& kinds, const std::vector<Step>& steps,
-                   size_t begin) {
+/// The group to which all belongs that hooks unpack for the step, if there is one.
+uint32_t group_of(const Step& step, const Backward& backward) {
+  if (step.num_hooked == 0) return HookedTensor::kAlone;
+  const auto first = backward.hooked().begin() + step.first_hooked;
+  const bool is_one = std::all_of(first, first + step.num_hooked, [&](const HookedTensor& hooked) {
+    return hooked.group == first->group;
+  });
+  return is_one ? first->group : HookedTensor::kAlone;
+}
+
+/// Hooks unpack for a step when it is reached, unless it is only to fetch what was made again with
+/// that for the first step.
+size_t end_of_part(const std::vector<Step::Kind>& kinds, const Backward& backward, size_t begin) {
+  const std::vector<Step>& steps = backward.steps();
+  const uint32_t group = group_of(steps[begin], backward);
   size_t end = begin + 1;
-  while (end < kinds.size() && is_for_graphs(kinds[end]) && !are_apart(steps[end - 1], steps[end]))
-    ++end;
+  for (; end < kinds.size() && is_for_graphs(kinds[end]); ++end) {
+    if (are_apart(steps[end - 1], steps[end])) break;
+    const bool is_fetched =
+        group != HookedTensor::kAlone && group_of(steps[end], backward) == group;
+    if (steps[end].num_hooked != 0 && !is_fetched) break;
+  }
   return end;
 }
 
@@ -63,6 +80,14 @@ bool begins_part(const std::vector<Step::Kind>& kinds, const std::vector<Step>& 
   return begin > 1 && is_for_graphs(kinds[begin]) && are_apart(steps[begin - 1], steps[begin]);
 }
 
+/// Up to where all is there that hooks have to unpack.
+size_t end_of_unpacked(size_t begin, size_t end, const Backward& backward,
+                       const Gradients& gradients) {
+  size_t known = begin + 1;
+  while (known < end && gradients.is_unpacked(backward.steps()[known])) ++known;
+  return known;
+}
+
 /// What the walk says, except that a chain of nodes with user code within it cannot be one graph.
 std::vector<Step::Kind> first_kinds(const Backward& backward) {
   const std::vector<Step>& steps = backward.steps();
@@ -70,7 +95,8 @@ std::vector<Step::Kind> first_kinds(const Backward& backward) {
   kinds.reserve(steps.size());
   for (const Step& step : steps) kinds.push_back(step.kind);
   for (size_t i = 2; i < steps.size(); ++i) {
-    if (!is_for_graphs(steps[i].kind) || are_apart(steps[i - 1], steps[i]))
+    if (!is_for_graphs(steps[i].kind) || are_apart(steps[i - 1], steps[i]) ||
+        steps[i].num_hooked != 0)
       leave_chains_across(i, backward, kinds);
   }
   return kinds;
@@ -85,7 +111,7 @@ std::vector<std::optional<TensorMeta>> describe_gradients(const std::vector<at::
 
 /// A call at a step that gets the gradients that wait for it.
 Call describe_call(const char* what, size_t index, const Step& step, const Gradients& gradients) {
-  Call call{what + step.node->name(), index, {}, {}, {}, {}, false};
+  Call call{what + step.node->name(), index, {}, {}, {}, {}, false, {}};
   for (uint32_t i = 0; i < step.num_places; ++i) call.places.push_back(step.first_place + i);
   call.gradients = describe_gradients(gradients.copy_inputs(step));
   return call;
@@ -101,9 +127,10 @@ aot::Executable differentiable(const Graph& graph) {
   };
 }
 
-std::string describe(const Backward& backward, size_t step, const std::string& reason) {
-  return backward.steps()[step].node->name() + " (step " + std::to_string(step) +
-         ") runs as in eager: " + reason;
+std::string describe(const Backward& backward, size_t step, const std::string& reason,
+                     const char* how = " runs as in eager: ") {
+  return backward.steps()[step].node->name() + " (step " + std::to_string(step) + ")" + how +
+         reason;
 }
 
 /// Says of a call that it was given what a step returned, and what it made of it.
@@ -175,6 +202,7 @@ std::vector<at::Tensor> Program::run(Backward& backward, const std::vector<int64
   for (size_t i = 0; i < backward.steps().size();) {
     const Step& step = backward.steps()[i];
     if (is_for_graphs(step.kind) && step.hooks.has(Hooks::Before)) call_before(step, i, run);
+    if (step.num_hooked != 0) unpack(i, run);
     const auto [part, end] = find_next(i, run);
     if (part != nullptr && !has_new_hooks(*part, backward) &&
         is_unwritten(*part, gradients, backward)) {
@@ -193,6 +221,13 @@ std::vector<at::Tensor> Program::run(Backward& backward, const std::vector<int64
 void Program::run_eagerly(size_t begin, size_t end, const Run& run, bool& was_eager) const {
   for (size_t i = begin; i < end; ++i) {
     const Step& step = run.backward.steps()[i];
+    const bool is_called =
+        step.kind == Step::Kind::Called ||
+        (step.kind == Step::Kind::Traced && known_.load()->kinds[i] == Step::Kind::Called);
+    if (is_called) {
+      call_node(step, i, run);
+      continue;
+    }
     const bool is_cut =
         i != 0 && (step.kind == Step::Kind::Traced || step.kind == Step::Kind::Eager);
     if (is_cut && run.report.must_be_whole && !run.report.met_a_capture)
@@ -200,11 +235,6 @@ void Program::run_eagerly(size_t begin, size_t end, const Run& run, bool& was_ea
     run.report.eager_nodes += is_cut;
     if (is_cut && !std::exchange(was_eager, true)) ++run.report.cuts;
     if (is_cut && run.stretches != nullptr) run.stretches->emplace_back();
-    if (step.kind == Step::Kind::Called) {
-      ++run.report.calls;
-      if (run.stretches != nullptr)
-        run.stretches->back().items.push_back({nullptr, describe_call("", i, step, run.gradients)});
-    }
     run.gradients.run_eagerly(step);
   }
   run.backward.let_go(begin, end);
@@ -225,6 +255,44 @@ void Program::call_before(const Step& step, size_t index, const Run& run) {
   run.gradients.call_before(step);
   call.results = describe_gradients(run.gradients.copy_inputs(step));
   call.targets.assign(call.places.begin(), call.places.end());
+  run.stretches->back().items.push_back({nullptr, std::move(call)});
+}
+
+/// Runs a node that is user code as a whole.
+void Program::call_node(const Step& step, size_t index, const Run& run) {
+  ++run.report.calls;
+  if (run.stretches == nullptr) return run.gradients.run_eagerly(step);
+  Call call = describe_call("", index, step, run.gradients);
+  torch::autograd::variable_list outputs = run.gradients.call(step);
+  describe_results(call, outputs, step, run.backward);
+  run.gradients.pass_on(step, std::move(outputs));
+  run.stretches->back().items.push_back({nullptr, std::move(call)});
+}
+
+/// Lets hooks unpack what the node of a step saved, and fetches what was made again with that for
+/// steps that can be in the same part. Where that fails, the part ends: the problem is that of the
+/// step, when it is reached.
+void Program::unpack(size_t begin, const Run& run) const {
+  const std::vector<Step>& steps = run.backward.steps();
+  Call call{"", begin, {}, {}, {}, {}, false, {}};
+  const auto unpack_for = [&](const Step& step) {
+    run.gradients.unpack(step);
+    for (size_t i = step.first_hooked; i < step.first_hooked + step.num_hooked; ++i) {
+      if (run.stretches == nullptr || !run.gradients.unpacked(i).defined()) continue;
+      call.hooked.push_back(i);
+      call.results.push_back(TensorMeta::of(run.gradients.unpacked(i)));
+    }
+  };
+  ++run.report.calls;
+  unpack_for(steps[begin]);
+  const size_t end = end_of_part(known_.load()->kinds, run.backward, begin);
+  try {
+    for (size_t i = begin + 1; i < end; ++i)
+      if (steps[i].num_hooked != 0) unpack_for(steps[i]);
+  } catch (const std::exception&) {
+  }
+  if (run.stretches == nullptr) return;
+  call.what = "hooks that unpack for " + steps[begin].node->name();
   run.stretches->back().items.push_back({nullptr, std::move(call)});
 }
 
@@ -264,7 +332,7 @@ Program::Next Program::find_next(size_t begin, const Run& run) {
   if (part == nullptr) {
     if (is_capturing_.exchange(true)) {
       run.report.met_a_capture = true;
-      return {nullptr, end_of_part(known->kinds, steps, begin)};
+      return {nullptr, end_of_part(known->kinds, run.backward, begin)};
     }
     const auto when_done = c10::make_scope_exit([this] { is_capturing_ = false; });
     part = capture(begin, run);
@@ -293,13 +361,21 @@ Program::PartPtr Program::make_part(Known& known, size_t begin, const Run& run) 
   if (std::count_if(known.parts.begin(), known.parts.end(), is_variant) >= most_variants)
     return nullptr;
   while (is_for_graphs(known.kinds[begin])) {
-    const size_t end = end_of_part(known.kinds, run.backward.steps(), begin);
+    const size_t end = end_of_unpacked(begin, end_of_part(known.kinds, run.backward, begin),
+                                       run.backward, run.gradients);
     if (!are_traceable(run.backward, begin, end, run.gradients)) return nullptr;
     try {
       return add(known, begin, end, run);
     } catch (const NotTraceable& problem) {
       const size_t culprit =
           problem.step < end ? problem.step : find_culprit(known, begin, end, run);
+      if (problem.is_user_code) {
+        run.report.problems.push_back(
+            describe(run.backward, culprit, problem.what(), " is called between graphs: "));
+        known.kinds[culprit] = Step::Kind::Called;
+        leave_chains_at(culprit, run.backward, known.kinds);
+        continue;
+      }
       run.report.problems.push_back(describe(run.backward, culprit, problem.what()));
       if (run.report.must_be_whole)
         throw_cut(run.backward.steps()[culprit], culprit,
@@ -435,7 +511,7 @@ void Program::call_after(const Part& part, const Run& run, torch::autograd::vari
   const bool is_added = added != part.accumulations.end();
   if (is_added && added->is_deferred()) return;
   ++run.report.calls;
-  Call call{"", index, {}, {}, {}, {}, false};
+  Call call{"", index, {}, {}, {}, {}, false, {}};
   if (run.stretches != nullptr) call.what = "hooks after " + last.node->name();
   if (last.kind == Step::Kind::Accumulate && !is_added) {
     (*last.node)({at::Tensor()});  // no gradient came; LibTorch calls the hooks all the same

@@ -106,6 +106,8 @@ class Program {
   void run_eagerly(size_t begin, size_t end, const Run& run, bool& was_eager) const;
   std::string why_eager(size_t step) const;
   static void call_before(const Step& step, size_t index, const Run& run);
+  void unpack(size_t begin, const Run& run) const;
+  static void call_node(const Step& step, size_t index, const Run& run);
   static void call_after(const Part& part, const Run& run, torch::autograd::variable_list&& outputs,
                          const torch::autograd::variable_list& inputs);
   void add_stretches(std::vector<Stretch>&& stretches);

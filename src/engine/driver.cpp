@@ -102,14 +102,21 @@ SizePattern choose_pattern(const Settings& settings, const Backward& backward, P
   return SizePattern::all(backward.sizes(), find_dimensions(backward));
 }
 
-/// Says why nodes will run as in eager: each reason once for all nodes of a name.
-void tell_eager_nodes(const Settings& settings, const Backward& backward) {
+/// Why a node runs by itself; null: it does not, or only because of hooks on what it returns.
+const char* why_by_itself(const Step& step) {
+  if (step.kind == Step::Kind::Eager) return kWhyEager;
+  return step.kind == Step::Kind::Called && !step.hooks.has(Hooks::Outputs) ? kWhyCalled : nullptr;
+}
+
+/// Says why nodes will run by themselves: each reason once for all nodes of a name.
+void tell_nodes_by_themselves(const Settings& settings, const Backward& backward) {
   std::map<std::string, size_t> others;
   std::vector<std::pair<std::string, size_t>> first;
   for (size_t i = 1; i < backward.steps().size(); ++i) {
     const Step& step = backward.steps()[i];
-    if (step.kind != Step::Kind::Eager) continue;
-    const std::string about = step.node->name() + kWhyEager;
+    const char* const why = why_by_itself(step);
+    if (why == nullptr) continue;
+    const std::string about = step.node->name() + why;
     if (others[about]++ == 0) first.emplace_back(about, i);
   }
   for (const auto& [about, step] : first) {
@@ -126,7 +133,7 @@ Cache::Hit find_program(const Settings& settings, const Backward& backward, bool
   if (auto hit = cache.find(backward, miss)) return std::move(*hit);
   is_new = true;
   tell(settings, "Cache miss due to " + miss.reason);
-  tell_eager_nodes(settings, backward);
+  tell_nodes_by_themselves(settings, backward);
   SizePattern sizes = choose_pattern(settings, backward, miss.like.get());
   Cache::Hit made{nullptr, *sizes.match(backward.sizes())};
   made.program = std::make_shared<Program>(

@@ -1,6 +1,7 @@
 #include "engine/gradients.h"
 
 #include <c10/core/StreamGuard.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/input_buffer.h>
@@ -9,11 +10,13 @@
 
 #include "base/private_members.h"
 #include "engine/leaf.h"
+#include "tensors/saved_variables.h"
 
 namespace ahead::engine {
 namespace {
 
 using torch::autograd::Node;
+using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 
 thread_local Gradients* current_gradients = nullptr;
@@ -26,12 +29,41 @@ void check_outputs(const Node& node, variable_list& outputs) {
   });
 }
 
+/// In the place of hooks that were asked already.
+class AskedHooks final : public torch::autograd::SavedVariableHooks {
+ public:
+  AskedHooks(SavedTensorHooks asked, at::Tensor answer)
+      : asked_(std::move(asked)), answer_(std::move(answer)) {}
+  void call_pack_hook(const at::Tensor&) override {}
+  at::Tensor call_unpack_hook() override { return answer_; }
+  SavedTensorHooks take_asked() { return std::move(asked_); }
+
+ private:
+  SavedTensorHooks asked_;
+  at::Tensor answer_;
+};
+
+/// Calls `visit` with each saved tensor of the step's node that hooks unpack, and its number among
+/// all of the backward. False: some are gone, as the node was released.
+template <class Visit>
+bool for_each_hooked(const Step& step, const Backward& backward, const Visit& visit) {
+  const auto lock = lock_node(*step.node);  // as nodes do when they unpack
+  const size_t end = step.first_hooked + step.num_hooked;
+  size_t next = step.first_hooked;
+  uint32_t position = 0;
+  for_each_saved(*step.node, [&](SavedVariable& saved) {
+    if (next < end && backward.hooked()[next].position == position++) visit(saved, next++);
+  });
+  return next == end;
+}
+
 }  // namespace
 
 Gradients::Gradients(const Backward& backward)
     : backward_(backward),
       waiting_(backward.num_places()),
-      results_(backward.task().captured_vars_.size()) {}
+      results_(backward.task().captured_vars_.size()),
+      unpacked_(backward.hooked().size()) {}
 
 Gradients* Gradients::current() {
   return current_gradients;
@@ -100,7 +132,22 @@ void Gradients::retain(size_t step, size_t input, const at::Tensor& gradient) co
   (*which.node->retains_grad_hooks().at(input))(inputs);
 }
 
-void Gradients::run_eagerly(const Step& step) {
+void Gradients::unpack(const Step& step) {
+  const c10::OptionalStreamGuard on_its_stream(step.node->stream());
+  const NodePtr self = step.node->getptr();
+  for_each_hooked(step, backward_, [&](const SavedVariable& saved, size_t number) {
+    unpacked_[number] = {saved.unpack(self), true};
+  });
+}
+
+bool Gradients::is_unpacked(const Step& step) const {
+  for (uint32_t i = 0; i < step.num_hooked; ++i) {
+    if (!unpacked_[step.first_hooked + i].is_known) return false;
+  }
+  return true;
+}
+
+variable_list Gradients::call(const Step& step) {
   Node& node = *step.node;
   // The engine runs it with its own device, and on the stream of its forward.
   const c10::OptionalStreamGuard on_its_stream(node.stream());
@@ -108,21 +155,24 @@ void Gradients::run_eagerly(const Step& step) {
   const bool was_called = called_before_ == &step;
   if (!backward_.is_needed(step.node)) {
     if (!was_called) inputs = call_tensor_hooks(node, std::move(inputs));
-    return note_results(step, inputs);
+    note_results(step, inputs);
+    return {};
   }
-  if (!was_called) note_results(step, inputs);
-  variable_list outputs = call(step, std::move(inputs));
-  if (!backward_.task().keep_graph_) node.release_variables();
-  pass_on(step, std::move(outputs));
-}
-
-variable_list Gradients::call(const Step& step, variable_list inputs) {
-  Node& node = *step.node;
-  if (called_before_ != &step) {
+  if (!was_called) {
+    note_results(step, inputs);
     inputs = call_tensor_hooks(node, std::move(inputs));
     for (const auto& hook : node.pre_hooks()) inputs = (*hook)(inputs);
   }
   if (!backward_.task().keep_graph_) node.will_release_variables();
+  variable_list outputs = step.num_hooked != 0 && is_unpacked(step)
+                              ? apply_unpacked(step, std::move(inputs))
+                              : apply(step, std::move(inputs));
+  if (!backward_.task().keep_graph_) node.release_variables();
+  return outputs;
+}
+
+variable_list Gradients::apply(const Step& step, variable_list inputs) {
+  Node& node = *step.node;
   if (node.post_hooks().empty()) {
     variable_list outputs = node(std::move(inputs));
     check_outputs(node, outputs);
@@ -133,6 +183,21 @@ variable_list Gradients::call(const Step& step, variable_list inputs) {
   check_outputs(node, outputs);
   for (const auto& hook : node.post_hooks()) outputs = (*hook)(outputs, inputs);
   return outputs;
+}
+
+/// The same where hooks have unpacked what the node saved. It must not ask them again.
+variable_list Gradients::apply_unpacked(const Step& step, variable_list inputs) {
+  for_each_hooked(step, backward_, [&](SavedVariable& saved, size_t number) {
+    SavedTensorHooks& hooks = hooks_of(saved);
+    hooks = std::make_unique<AskedHooks>(std::move(hooks), std::move(unpacked(number)));
+  });
+  const auto put_back = c10::make_scope_exit([&] {
+    for_each_hooked(step, backward_, [&](SavedVariable& saved, size_t) {
+      SavedTensorHooks& hooks = hooks_of(saved);
+      if (auto* const asked = dynamic_cast<AskedHooks*>(hooks.get())) hooks = asked->take_asked();
+    });
+  });
+  return apply(step, std::move(inputs));
 }
 
 void Gradients::pass_on(const Step& step, variable_list outputs) {

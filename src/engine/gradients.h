@@ -10,7 +10,8 @@
 namespace ahead::engine {
 
 /// What is known at one moment of a running backward: the gradients that wait at each place for
-/// their node, and those that were asked for.
+/// their node, saved tensors that hooks have unpacked for it, and the gradients that were asked
+/// for.
 class Gradients {
  public:
   explicit Gradients(const Backward& backward);
@@ -20,10 +21,19 @@ class Gradients {
   std::vector<at::Tensor>& results() { return results_; }
 
   /// Runs one node as the eager engine would, hooks included, and passes on what it returns. Hooks
-  /// that call_before called are not called again.
-  void run_eagerly(const Step& step);
+  /// that call_before or unpack called are not called again.
+  void run_eagerly(const Step& step) { pass_on(step, call(step)); }
+  /// The same without passing on what the node returns.
+  torch::autograd::variable_list call(const Step& step);
   /// Calls the hooks on what flows into a node. It comes next.
   void call_before(const Step& step);
+  /// Lets hooks unpack what the node of this step saved, in the node's own order.
+  void unpack(const Step& step);
+  /// Whether all that hooks have to unpack for this step is there.
+  bool is_unpacked(const Step& step) const;
+  /// One of Backward::hooked(), when it is unpacked.
+  at::Tensor& unpacked(size_t hooked) { return unpacked_[hooked].tensor; }
+  const at::Tensor& unpacked(size_t hooked) const { return unpacked_[hooked].tensor; }
   /// What the hooks on what a node returned, which got these gradients, make of it.
   static torch::autograd::variable_list call_after(const Step& step,
                                                    torch::autograd::variable_list outputs,
@@ -56,12 +66,19 @@ class Gradients {
 
  private:
   torch::autograd::variable_list take_inputs(const Step& step);
-  torch::autograd::variable_list call(const Step& step, torch::autograd::variable_list inputs);
+  struct Unpacked {
+    at::Tensor tensor;
+    bool is_known = false;
+  };
+  torch::autograd::variable_list apply(const Step& step, torch::autograd::variable_list inputs);
+  torch::autograd::variable_list apply_unpacked(const Step& step,
+                                                torch::autograd::variable_list inputs);
   void note_results(const Step& step, const torch::autograd::variable_list& inputs);
 
   const Backward& backward_;
   std::vector<at::Tensor> waiting_;
   std::vector<at::Tensor> results_;
+  std::vector<Unpacked> unpacked_;
   const Step* called_before_ = nullptr;  ///< the step of which call_before has called the hooks
   const std::vector<size_t>* adds_to_ = nullptr;  ///< the leaves' steps, while a graph runs
   size_t next_leaf_ = 0;                          ///< the position there of the one expected next

@@ -3,7 +3,6 @@
 #include <ATen/ops/clone.h>
 
 #include <exception>
-#include <stdexcept>
 #include <unordered_map>
 
 #include "base/compiler_interface.h"
@@ -41,10 +40,7 @@ class DirectCalls final : public PyCompilerInterface {
   std::string bind_function(PyObject*, const std::string& name, functional_apply_t formula,
                             std::vector<at::TypePtr>, bool is_custom,
                             bool is_traceable) const override {
-    if (!is_traceable) {
-      problem = std::make_exception_ptr(
-          std::runtime_error("a custom function that does not say is_traceable"));
-    }
+    if (!is_traceable) problem = std::make_exception_ptr(OpaqueFunction());
     const std::string key = is_custom ? "custom " + name : name;
     formulas()[key] = std::move(formula);
     return key;

@@ -4,8 +4,15 @@
 
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 
 namespace ahead::engine {
+
+/// A custom function does not say that it may be traced.
+class OpaqueFunction : public std::runtime_error {
+ public:
+  OpaqueFunction() : std::runtime_error("a custom function that does not say is_traceable") {}
+};
 
 /// While it lives, autograd nodes whose apply_with_saved is called on this thread call their
 /// formulas straight away, with what stands for their saved tensors. One at a time in a process;

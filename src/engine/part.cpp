@@ -39,6 +39,25 @@ bool fits(const at::Tensor& tensor, const Part::Expected& expected, const Backwa
   return true;
 }
 
+/// Whether hooks unpacked what the part was made for.
+bool fits(const Part::Unpacked& expected, const Gradients& gradients,
+          const std::vector<int64_t>& sizes) {
+  const at::Tensor& tensor = gradients.unpacked(expected.hooked);
+  const TensorMeta& meta = expected.tensor;
+  if (!tensor.defined() || tensor.key_set().raw_repr() != expected.keys ||
+      tensor.scalar_type() != meta.dtype || tensor.device() != meta.device ||
+      tensor.requires_grad() != meta.requires_grad ||
+      static_cast<size_t>(tensor.dim()) != meta.sizes.size())
+    return false;
+  for (size_t i = 0; i < meta.sizes.size(); ++i) {
+    const auto dim = static_cast<int64_t>(i);
+    if (tensor.size(dim) != meta.sizes[i].at(sizes) ||
+        tensor.stride(dim) != meta.strides[i].at(sizes))
+      return false;
+  }
+  return true;
+}
+
 /// Undefined for what is not read: leaves and what is added to, and for the sizes.
 const at::Tensor& argument(const Part::Argument& which, const Gradients& gradients,
                            const Backward& backward) {
@@ -48,6 +67,8 @@ const at::Tensor& argument(const Part::Argument& which, const Gradients& gradien
       return backward.inputs()[which.index];
     case Part::Argument::Kind::Gradient:
       return gradients.at(which.index);
+    case Part::Argument::Kind::Unpacked:
+      return gradients.unpacked(which.index);
     default:
       return none;
   }
@@ -100,6 +121,9 @@ bool is_for(const Part& part, const Gradients& gradients, const Backward& backwa
                                : !fits(gradient, expected, backward))
       return false;
   }
+  for (const Part::Unpacked& unpacked : part.unpacked) {
+    if (!fits(unpacked, gradients, sizes)) return false;
+  }
   for (const Part::Accumulation& accumulation : part.accumulations) {
     if (!accumulation.is_deferred() && !is_for(part, accumulation, backward)) return false;
   }
@@ -112,7 +136,8 @@ bool is_for(const Part& part, const Gradients& gradients, const Backward& backwa
 
 bool has_new_hooks(const Part& part, const Backward& backward) {
   const std::vector<Step>& steps = backward.steps();
-  if (part.begin == 1 && !steps[1].hooks.has(Hooks::Before)) return false;
+  const bool is_first = part.begin == 1 && !steps[1].hooks.has(Hooks::Before);
+  if (is_first && part.unpacked.empty()) return false;
   for (size_t i = part.begin; i < part.end; ++i) {
     if (!(Hooks::of(*steps[i].node) == steps[i].hooks)) return true;
   }
@@ -144,6 +169,8 @@ std::vector<at::Tensor> take_arguments(const Part& part, Gradients& gradients, B
       arguments.push_back(grad_of(backward.steps()[argument.index]));
     } else if (argument.kind == Kind::Gradient) {
       arguments.push_back(std::move(gradients.at(argument.index)));
+    } else if (argument.kind == Kind::Unpacked) {
+      arguments.push_back(std::move(gradients.unpacked(argument.index)));
     } else {
       at::Tensor& input = backward.inputs()[argument.index];
       arguments.push_back(input.use_count() == 1 ? std::move(input) : input);

@@ -25,12 +25,19 @@ struct Part {
     /// strides follow from them row by row, or are those above.
     bool is_contiguous = false;
   };
-  /// A tensor that the graph takes: one that nodes hold, a gradient that waits, a leaf, the `.grad`
-  /// of a leaf, or the sizes that change.
+  /// What hooks unpacked for one of the steps.
+  struct Unpacked {
+    size_t hooked;  ///< among Backward::hooked()
+    uint64_t keys;  ///< for the dispatcher
+    /// In a graph for changing sizes these may be symbols.
+    TensorMeta tensor;
+  };
+  /// A tensor that the graph takes: one that nodes hold, one that hooks unpacked, a gradient that
+  /// waits, a leaf, the `.grad` of a leaf, or the sizes that change.
   struct Argument {
-    enum class Kind : uint8_t { Input, Gradient, Leaf, Grad, Sizes };
+    enum class Kind : uint8_t { Input, Unpacked, Gradient, Leaf, Grad, Sizes };
     Kind kind;
-    size_t index;  ///< among inputs, places or steps
+    size_t index;  ///< among inputs, hooked tensors, places or steps
   };
   /// Where a tensor that the graph returns goes.
   struct Destination {
@@ -64,6 +71,7 @@ struct Part {
   size_t end = 0;    ///< one after the last
   /// All places that the steps read or add to.
   std::vector<Expected> expected;
+  std::vector<Unpacked> unpacked;
   std::vector<Argument> arguments;
   std::vector<Destination> destinations;
   std::vector<Accumulation> accumulations;
@@ -79,7 +87,8 @@ struct Part {
   aot::Executable run;
 };
 
-/// Whether the part was made for gradients like those that wait, and for such sizes.
+/// Whether the part was made for gradients like those that wait, for what was unpacked, and for
+/// such sizes.
 bool is_for(const Part& part, const Gradients& gradients, const Backward& backward,
             const std::vector<int64_t>& sizes);
 

@@ -16,16 +16,19 @@
 #include "ahead/passes.h"
 #include "ahead/trace.h"
 #include "base/private_members.h"
+#include "checkpoint/region_watch.h"
 #include "engine/false_history.h"
 #include "engine/leaf.h"
 #include "engine/node_calls.h"
 #include "engine/operators.h"
 #include "ir/sizes/expression_node.h"
 #include "ir/sizes/layout.h"
+#include "ir/tensor_meta.h"
 #include "ops/facts/node_facts.h"
 #include "passes/stages.h"
 #include "runtime/node/compiled_node.h"
 #include "tensors/autograd_graph.h"
+#include "tensors/saved_variables.h"
 #include "trace/joint_trace.h"
 #include "trace/tensor/fake_tensor.h"
 #include "trace/tracer.h"
@@ -80,6 +83,7 @@ class PartTracer {
 
   Part make() {
     find_places();
+    find_unpacked();
     find_leaves();
     if (is_lifted()) lift_sizes();
     Graph graph = trace();
@@ -151,6 +155,7 @@ class PartTracer {
       const auto count = static_cast<size_t>(input.dim());
       add_layout({dims(*first, count), dims(*first + count, count), input.storage_offset()});
     }
+    for (Part::Unpacked& unpacked : part_.unpacked) lift_unpacked(unpacked.tensor);
     for (Part::Expected& expected : part_.expected)
       if (expected.gradient) lift_gradient(expected, gradients_.at(expected.place));
     for (Part::Accumulation& accumulation : part_.accumulations) lift_leaf(accumulation);
@@ -195,6 +200,21 @@ class PartTracer {
     add_layout(std::move(layout));
   }
 
+  /// What is unpacked is not known when a backward is looked up. So a size that one of the changing
+  /// ones has too is taken for that one, which holds or is found not to when the part is looked
+  /// for.
+  void lift_unpacked(TensorMeta& meta) {
+    const std::vector<int64_t>& values = guards_->values();
+    const bool is_contiguous = meta.strides == contiguous_strides(meta.sizes);
+    for (Dim& size : meta.sizes) {
+      const auto same = std::find(values.begin(), values.end(), size.fixed());
+      if (size.fixed() > 1 && same != values.end())
+        size = Dim::symbol(static_cast<uint32_t>(same - values.begin()));
+    }
+    if (is_contiguous) meta.strides = contiguous_strides(meta.sizes);
+    add_layout({meta.sizes, meta.strides, meta.offset});
+  }
+
   void add_layout(Layout layout) {
     layouts_.push_back(layout.is_fixed() ? std::nullopt : std::optional(std::move(layout)));
   }
@@ -223,6 +243,19 @@ class PartTracer {
       const at::Tensor& waiting = gradients_.at(place);
       part_.expected.push_back(
           {place, waiting.defined() ? std::optional(TensorMeta::of(waiting)) : std::nullopt});
+    }
+  }
+
+  void find_unpacked() {
+    for (size_t i = part_.begin; i < part_.end; ++i) {
+      const Step& s = step(i);
+      for (size_t k = s.first_hooked; k < s.first_hooked + s.num_hooked; ++k) {
+        const at::Tensor& tensor = gradients_.unpacked(k);
+        if (!tensor.defined() || tensor.is_conj() || tensor.is_neg() ||
+            !is_plain(*tensor.unsafeGetTensorImpl()))
+          throw NotTraceable(i, "hooks unpack a tensor that graphs cannot take");
+        part_.unpacked.push_back({k, tensor.key_set().raw_repr(), TensorMeta::of(tensor)});
+      }
     }
   }
 
@@ -284,6 +317,11 @@ class PartTracer {
       inputs.push_back(input.variable_data().set_requires_grad(input.requires_grad()));
       part_.arguments.push_back({ArgumentKind::Input, i});
     }
+    for (const Part::Unpacked& unpacked : part_.unpacked) {
+      const at::Tensor& tensor = gradients_.unpacked(unpacked.hooked);
+      inputs.push_back(tensor.variable_data().set_requires_grad(tensor.requires_grad()));
+      part_.arguments.push_back({ArgumentKind::Unpacked, unpacked.hooked});
+    }
     for (const Part::Expected& expected : part_.expected) {
       if (!expected.gradient) continue;
       const at::Tensor& gradient = gradients_.at(expected.place);
@@ -315,6 +353,7 @@ class PartTracer {
     for (size_t i = 0; i < traced.size(); ++i) {
       const auto [kind, index] = part_.arguments[i];
       if (kind == ArgumentKind::Gradient) places_[index] = traced[i];
+      if (kind == ArgumentKind::Unpacked) unpacked_[index] = standing_for(traced[i]);
       if (kind == ArgumentKind::Leaf) leaves_[index] = tracing::value_of(traced[i]);
       if (kind == ArgumentKind::Grad) grads_[index] = tracing::value_of(traced[i]);
       if (kind == ArgumentKind::Input)
@@ -438,6 +477,8 @@ class PartTracer {
       call();
     } catch (const NotTraceable&) {
       throw;
+    } catch (const OpaqueFunction& function) {
+      throw NotTraceable(current_, function.what(), /*is_user_code=*/true);
     } catch (const c10::Error& error) {
       throw NotTraceable(current_, error.msg());
     } catch (const std::exception& error) {
@@ -568,10 +609,30 @@ class PartTracer {
     const NodeCall node_call(static_cast<uint32_t>(current_), s.node->getptr());
     const auto lock = lock_node(*s.node);
     SwapSavedVariables saved(backward_.call(), state_, nobody(), node_call);
+    if (s.num_hooked != 0) tell_unpacked(s);
     NodeCalls::clear_problem();
     variable_list outputs = s.node->apply_with_saved(inputs, saved);
     NodeCalls::rethrow_problem();
     return outputs;
+  }
+
+  /// LibTorch asks for what stands for a saved tensor by its address.
+  void tell_unpacked(const Step& s) {
+    auto& by_address = args_by_saved_variable(backward_.call().tensor_args);
+    uint32_t position = 0;
+    size_t next = s.first_hooked;
+    for_each_saved(*s.node, [&](torch::autograd::SavedVariable& saved) {
+      const bool is_next =
+          next < s.first_hooked + s.num_hooked && backward_.hooked()[next].position == position;
+      if (is_next) by_address[&saved] = &unpacked_.at(next++);
+      ++position;
+    });
+  }
+
+  static torch::dynamo::autograd::TensorArg standing_for(const at::Tensor& traced) {
+    torch::dynamo::autograd::TensorArg argument(1);  // any number but zero, which is for none
+    argument.proxy_tensor = traced;
+    return argument;
   }
 
   std::vector<at::Tensor> take_outputs(const std::vector<at::Tensor>& before) {
@@ -595,6 +656,7 @@ class PartTracer {
     node_outputs_.clear();
     for (size_t i = 0; i < num_inputs_; ++i)
       backward_.call().tensor_args.lookup(backward_.inputs()[i]).proxy_tensor.reset();
+    unpacked_.clear();
     places_.clear();
     return outputs;
   }
@@ -636,6 +698,8 @@ class PartTracer {
   std::vector<std::optional<Layout>> layouts_;
   std::vector<at::Tensor> places_;
   std::vector<at::Tensor> results_;
+  /// What stands for tensors that hooks unpacked, by their numbers.
+  std::unordered_map<size_t, torch::dynamo::autograd::TensorArg> unpacked_;
   variable_list node_outputs_;  ///< of the last step, if hooks get them before they are passed on
   TraceState state_;
   /// What nodes hold, by identity: its position among the graph's inputs.
@@ -655,12 +719,14 @@ class PartTracer {
 
 Part trace_part(Backward& backward, const std::vector<Step::Kind>& kinds, size_t begin, size_t end,
                 const Gradients& gradients) {
+  const runtime::CheckpointPause unnoticed;
   const NodeCalls calls;
   return PartTracer(backward, kinds, begin, end, gradients, nullptr).run();
 }
 
 Part trace_lifted_part(Backward& backward, const std::vector<Step::Kind>& kinds, size_t begin,
                        size_t end, const Gradients& gradients, const ChangingSizes& sizes) {
+  const runtime::CheckpointPause unnoticed;
   const NodeCalls calls;
   return PartTracer(backward, kinds, begin, end, gradients, &sizes).run();
 }

@@ -17,8 +17,8 @@ struct Step {
     Traced,      ///< becomes part of a graph
     Accumulate,  ///< adds to a leaf's `.grad`
     Result,      ///< its gradient is asked for and goes no further
-    Called,      ///< a leaf's node with hooks on what it returns: a call between graphs
-    Eager,       ///< runs as in eager
+    Called,  ///< user code, or a leaf's node with hooks on what it returns: a call between graphs
+    Eager,   ///< runs as in eager
   };
   torch::autograd::Node* node;
   Kind kind;
@@ -29,6 +29,8 @@ struct Step {
   uint32_t num_targets;
   uint32_t first_input;  ///< among Backward::inputs, those that no earlier step holds
   uint32_t num_inputs;
+  uint32_t first_hooked;  ///< into Backward::hooked, the saved tensors that hooks unpack
+  uint32_t num_hooked;
   uint32_t first_number;      ///< among the numbers lifted from custom functions
   uint32_t first_size_input;  ///< among the sizes that nodes hold themselves
   uint32_t num_size_inputs;

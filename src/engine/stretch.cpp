@@ -102,7 +102,9 @@ class WholeGraph {
     node->sequence = static_cast<int64_t>(call.step);
     node->set(Tag::Effect);
     graph_.add_return_list(node, call.results);
-    for (size_t i = 0; i < call.results.size(); ++i) pass_on(call.targets[i], node->result(i));
+    for (size_t i = 0; i < call.targets.size(); ++i) pass_on(call.targets[i], node->result(i));
+    for (size_t i = 0; i < call.hooked.size(); ++i)
+      inputs_[{ArgumentKind::Unpacked, call.hooked[i]}] = node->result(i);
   }
 
   void pass_on(int32_t target, Value* value) {

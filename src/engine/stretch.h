@@ -22,6 +22,8 @@ struct Call {
   std::vector<std::optional<TensorMeta>> results;
   /// It got what the node of the part before it returned, and then these.
   bool takes_outputs = false;
+  /// The saved tensors that it unpacked, which are its results then, and go nowhere else.
+  std::vector<size_t> hooked;
 };
 
 /// Parts of a backward and the calls between them, in order, from one step that runs as in eager to

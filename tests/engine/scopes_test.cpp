@@ -11,6 +11,7 @@
 #include "ahead/errors.h"
 #include "ahead/interpret.h"
 #include "support/engine_check.h"
+#include "support/trace_check.h"
 
 namespace ahead {
 namespace scopes_test {
@@ -100,12 +101,12 @@ TEST(EngineScopes, FullgraphNamesTheCut) {
   Enable on({.fullgraph = true});
   const at::Tensor x = leaf({3});
   try {
-    Doubled::apply(x.exp()).sin().sum().backward();
+    x.exp().cumprod(0).sin().sum().backward();
     FAIL() << "it is cut";
   } catch (const Unsupported& error) {
-    EXPECT_NE(error.msg().find("Doubled"), std::string::npos) << error.msg();
+    EXPECT_NE(error.msg().find("CumprodBackward0"), std::string::npos) << error.msg();
     EXPECT_NE(error.msg().find("(step 3)"), std::string::npos) << error.msg();
-    EXPECT_NE(error.msg().find("is_traceable"), std::string::npos) << error.msg();
+    EXPECT_NE(error.msg().find("reads values"), std::string::npos) << error.msg();
   }
   EXPECT_FALSE(x.grad().defined());
   x.backward(torch::ones({3}));
@@ -115,7 +116,7 @@ TEST(EngineScopes, FullgraphNamesTheCut) {
 TEST(EngineScopes, EveryEagerNodeAndCutIsCounted) {
   const auto counted = expect_as_eager([] {
     const at::Tensor x = leaf({3});
-    const at::Tensor g = Doubled::apply(Doubled::apply(x.exp()));
+    const at::Tensor g = x.exp().cumprod(0).cumprod(0);
     (g * g).sum().backward();
     return std::vector<at::Tensor>{x.grad()};
   });
@@ -123,8 +124,27 @@ TEST(EngineScopes, EveryEagerNodeAndCutIsCounted) {
   EXPECT_EQ(counted.cuts, 3u);  // the two stand side by side
   EXPECT_EQ(counted.captures, 1u);
   EXPECT_EQ(counted.cache_hits, 2u);
+  EXPECT_NE(test::all_reasons().find("reads values"), std::string::npos) << test::all_reasons();
+}
+
+TEST(EngineScopes, UserCodeIsCalledAndNoCut) {
+  const auto counted = expect_as_eager(
+      [] {
+        const at::Tensor x = leaf({3});
+        const at::Tensor g = Doubled::apply(Doubled::apply(x.exp()));
+        (g * g).sum().backward();
+        return std::vector<at::Tensor>{x.grad()};
+      },
+      3, {.fullgraph = true});
+  EXPECT_EQ(counted.eager_nodes + counted.cuts, 0u) << test::all_reasons();
+  EXPECT_EQ(counted.calls, 6u);
+  EXPECT_EQ(counted.captures, 1u);
+  EXPECT_EQ(counted.cache_hits, 2u);
   EXPECT_NE(test::all_reasons().find("does not say is_traceable"), std::string::npos)
       << test::all_reasons();
+  ASSERT_EQ(compiled_autograd::graphs().size(), 1u);
+  EXPECT_EQ(count(*compiled_autograd::graphs()[0], "ahead.call_hook"), 2u)
+      << compiled_autograd::graphs()[0]->str();
 }
 
 TEST(EngineScopes, FirstRunIsNoHitEvenIfNothingIsTraced) {
