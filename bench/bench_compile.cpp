@@ -1,5 +1,5 @@
 // What a compiled function costs: each call from a graph, against eager; a call that is observed;
-// its guards; its compilation; its memory; whole steps of training, and the optimizers in them.
+// its guards; its compilation; its memory.
 
 #include <ahead/ahead.h>
 #include <benchmark/benchmark.h>
@@ -10,6 +10,7 @@
 #include <functional>
 #include <new>
 
+#include "compare.h"
 #include "models/memory.h"
 #include "models/models.h"
 #include "models/timing.h"
@@ -41,28 +42,6 @@ namespace {
 const ahead::Options kWhole{.fullgraph = true, .confirm = ahead::Confirm::Never};
 /// All calls are observed.
 const ahead::Options kWatched{.confirm = ahead::Confirm::EveryCall};
-
-using Step = std::function<void()>;
-
-/// Runs a step of each kind in turns. A step may be so short that one sample has many.
-void compare(benchmark::State& state, Step eager, Step compiled, int steps = 100) {
-  at::set_num_threads(1);
-  auto many = [steps](Step& step) {
-    return [&step, steps] {
-      for (int i = 0; i < steps; ++i) step();
-    };
-  };
-  many(eager)();
-  many(compiled)();
-  models::Pairs pairs{models::thread_clock};
-  for (auto _ : state) {
-    pairs.run(many(eager), many(compiled));
-    state.SetIterationTime((pairs.first.back() + pairs.second.back()) * 1e-3);
-  }
-  state.counters["eager_ms"] = models::median(pairs.first) / steps;
-  state.counters["ahead_ms"] = models::median(pairs.second) / steps;
-  state.counters["ratio"] = models::median(pairs.ratios);
-}
 
 /// Says that the calls were of the wanted kind: not one other than the first.
 void expect_calls(benchmark::State& state, const ahead::CompileStats& stats, uint64_t of_the_kind) {
@@ -149,61 +128,6 @@ void first_gpt(benchmark::State& state) {
     if (compiled.stats().traces != 1) state.SkipWithError("the first call was not compiled");
   };
   compare(state, training_step(workload, loss), first, /*steps=*/1);
-}
-
-/// The update of all parameters of a model: LibTorch's optimizer against ours.
-void adamw_gpt(benchmark::State& state) {
-  const models::Workload workload = models::gpt_workload();
-  for (const Tensor& parameter : workload.parameters)
-    parameter.mutable_grad() = torch::randn_like(parameter.detach());
-  torch::optim::AdamW plain(workload.parameters, 1e-4);
-  ahead::optim::AdamW fused(workload.parameters, 1e-4);
-  compare(
-      state, [&] { plain.step(); }, [&] { fused.step(); }, /*steps=*/1);
-}
-
-/// From taking away the gradients to the update: eager with LibTorch's optimizer and clipping,
-/// compiled with ours.
-template <class Plain, class Fused, class Loss>
-void train(benchmark::State& state, const Tensors& parameters, const Loss& loss_of, int steps) {
-  Plain plain(parameters, 1e-4);
-  Fused fused(parameters, 1e-4);
-  const auto step = [&] {
-    fused.zero_grad();
-    const Tensor loss = loss_of();
-    loss.backward();
-    ahead::clip_grad_norm_(parameters, 1.0);
-    fused.step();
-    return loss.detach();
-  };
-  const auto eager_step = [&] {
-    plain.zero_grad();
-    const Tensor loss = loss_of();
-    loss.backward();
-    torch::nn::utils::clip_grad_norm_(parameters, 1.0);
-    plain.step();
-    return loss.detach();
-  };
-  auto compiled = ahead::compile(step, kWhole);
-  // The first call makes what optimizers keep, and the first gradients.
-  for (int i = 0; i < 4; ++i) compiled();
-  const uint64_t others = compiled.stats().calls - compiled.stats().cache_hits;
-  compare(
-      state, eager_step, [&] { compiled(); }, steps);
-  expect_calls(state, compiled.stats(), compiled.stats().cache_hits + others - 1);
-}
-
-void train_gpt(benchmark::State& state) {
-  const models::Workload workload = models::gpt_workload();
-  train<torch::optim::AdamW, ahead::optim::AdamW>(
-      state, workload.parameters, [&] { return workload.loss(workload.inputs)[0]; }, /*steps=*/1);
-}
-
-void train_tiny(benchmark::State& state) {
-  torch::nn::Linear linear(4, 4);
-  const Tensor x = torch::randn({4, 4});
-  train<torch::optim::Adam, ahead::optim::Adam>(
-      state, linear->parameters(), [&] { return linear(x).tanh().sum(); }, /*steps=*/100);
 }
 
 /// The look-up of what is known about a call with many tensors, whose guards all hold. What is
@@ -310,9 +234,6 @@ int main(int argc, char** argv) {
   add("observed/tanh", [](benchmark::State& state) { tanh_of_a_product(state, kWatched); });
   add("observed/gpt12", observed_gpt);
   add("first/gpt12", first_gpt);
-  add("optim/adamw", adamw_gpt);
-  add("train/gpt12", train_gpt);
-  add("train/tiny", train_tiny);
   add("guards", guards)->Arg(150);
   add("compile/gpt12", compile_gpt);
   add("memory/gpt6", memory)->Iterations(1);

@@ -4,27 +4,13 @@
 #include <ahead/ahead.h>
 #include <benchmark/benchmark.h>
 
+#include "compare.h"
 #include "models/models.h"
-#include "models/timing.h"
 
 namespace {
 
 using at::Tensor;
 using models::Workload;
-
-template <class Eager, class Ours>
-void compare(benchmark::State& state, Eager&& eager, Ours&& ours, int threads) {
-  eager();
-  ours();
-  models::Pairs pairs{threads == 1 ? models::thread_clock : models::wall_clock};
-  for (auto _ : state) {
-    pairs.run(eager, ours);
-    state.SetIterationTime((pairs.first.back() + pairs.second.back()) * 1e-3);
-  }
-  state.counters["eager_ms"] = models::median(pairs.first);
-  state.counters["graph_ms"] = models::median(pairs.second);
-  state.counters["ratio"] = models::median(pairs.ratios);
-}
 
 void step(benchmark::State& state, const Workload& workload, int threads) {
   at::set_num_threads(threads);
@@ -37,7 +23,7 @@ void step(benchmark::State& state, const Workload& workload, int threads) {
     results.clear();
     results = run(std::vector<Tensor>(arguments));
   };
-  compare(state, eager_step, graph_step, threads);
+  compare(state, eager_step, graph_step, /*steps=*/1, threads);
 }
 
 /// Fifty operators on so few numbers that only the overhead of calling them is left.
@@ -87,7 +73,7 @@ void by_hand(benchmark::State& state, int threads) {
     add_layer(x);
   };
   compare(
-      state, [&] { models::eager_step(workload); }, step, threads);
+      state, [&] { models::eager_step(workload); }, step, /*steps=*/1, threads);
 }
 
 void add(const std::string& name, std::function<void(benchmark::State&, int threads)> run) {
