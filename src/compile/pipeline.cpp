@@ -199,7 +199,7 @@ std::shared_ptr<runtime::DifferentiableBackward> differentiable_backward(
     std::unique_ptr<tracing::DifferentiableTrace> open, const TracedFunction& traced,
     const JointGraph& joint, const PartitionedGraphs& halves, const Options& options,
     const detail::Compilers& compilers, Stages& stages) {
-  if (!options.double_backward) return nullptr;
+  if (!options.double_backward || traced.trace.has_backward_writes()) return nullptr;
   std::shared_ptr<runtime::DifferentiableBackward> made;
   if (open != nullptr) {
     made = make_open_trace_gradient(std::move(open), traced.trace.graph, joint, halves,
@@ -256,8 +256,10 @@ CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::Different
   std::shared_ptr<const runtime::DebugAsserts> asserts =
       asserts_for(halves.forward, &halves.backward, options, compilers);
   const auto program = std::make_shared<BackwardProgram>(
-      std::move(halves.backward), std::move(traced.trace.reaching_tangents), find_edges(joint),
-      donated_by(backward), stages.optimising(compilers.backward, ".backward"));
+      std::move(halves.backward),
+      BackwardProgram::Reach{std::move(traced.trace.reaching_tangents),
+                             std::move(traced.trace.gradients_behind)},
+      find_edges(joint), donated_by(backward), stages.optimising(compilers.backward, ".backward"));
   if (!options.lazy_backward) program->compile();
   backward.program = program;
   return {.name = runtime::function_name,

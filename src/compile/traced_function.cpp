@@ -174,7 +174,8 @@ TracedFunction trace_function(const aot::FlatFunction& function,
 std::unique_ptr<tracing::DifferentiableTrace> open_trace(const TracedFunction& traced,
                                                          const Options& options) {
   const tracing::JointTrace& trace = traced.trace;
-  if (!options.double_backward || !has_tangents(trace.graph)) return nullptr;
+  if (!options.double_backward || !has_tangents(trace.graph) || trace.has_backward_writes())
+    return nullptr;
   const bool is_special = trace.opaque_gradient || trace.hidden_write ||
                           writes_to_parts(trace.graph) || !can_run_again(traced);
   if (!is_special) return nullptr;

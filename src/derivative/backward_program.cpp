@@ -6,6 +6,7 @@
 #include "ahead/errors.h"
 #include "base/log.h"
 #include "derivative/tangent_layouts.h"
+#include "ops/facts/node_facts.h"
 #include "runtime/backends.h"
 #include "runtime/compile_request.h"
 
@@ -58,6 +59,11 @@ BackwardProgram::BackwardProgram(Graph graph, Reach reach, const std::vector<siz
 BackwardProgram::PartPtr BackwardProgram::compile(const Graph& graph,
                                                   const aot::GraphCompiler& compiler) const {
   auto part = std::make_shared<Part>();
+  for (const Node& node : graph.nodes()) {
+    if (!ops::is_backward_write(node)) continue;
+    part->writes.resize(graph.inputs().size());
+    part->writes[node.args()[0].value()->index()] = true;
+  }
   for (const Graph::Input& input : graph.inputs()) {
     if (input.slot.kind == Slot::Kind::Tangent) {
       part->tangents.push_back(input.value->meta);

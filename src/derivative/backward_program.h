@@ -16,9 +16,14 @@ namespace ahead::compiling {
 /// kept. No lock is held while something is compiled.
 class BackwardProgram final : public runtime::BackwardVariants {
  public:
-  /// The tangents, in order, that reach each autograd node of the trace, by Node::sequence. Empty
-  /// if there is one tangent only.
-  using Reach = std::unordered_map<int64_t, std::vector<bool>>;
+  /// Which autograd nodes of the trace eager runs, by Node::sequence.
+  struct Reach {
+    using Masks = std::unordered_map<int64_t, std::vector<bool>>;
+    /// The tangents, in order, that reach each of them. Empty if there is one tangent only.
+    Masks tangents;
+    /// The gradients, in order, to which a custom function leads. Empty if none writes to anything.
+    Masks gradients_behind;
+  };
 
   /// `edges`: see find_edges(). `donated`: for each saved value, whether nobody needs it after the
   /// last backward.

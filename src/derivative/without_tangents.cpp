@@ -23,7 +23,8 @@ class TangentRemover {
                  const BackwardProgram::Mask& defined, const BackwardProgram::Mask& wanted,
                  bool any_layout)
       : graph_(backward),
-        reach_(reach),
+        reach_(reach.tangents),
+        gradients_behind_(reach.gradients_behind),
         defined_(defined),
         wanted_(wanted),
         any_layout_(any_layout),
@@ -36,6 +37,8 @@ class TangentRemover {
   }
 
   Graph run() {
+    for (const Graph::Output& output : graph_.outputs())
+      had_gradient_.push_back(output.value != nullptr);
     for (Node& node : graph_.nodes()) visit(node);
     for (size_t i = 0; i < graph_.outputs().size(); ++i) {
       Value* value = graph_.outputs()[i].value;
@@ -196,10 +199,38 @@ class TangentRemover {
     return std::all_of(wanted_.begin(), wanted_.end(), [](bool is_wanted) { return is_wanted; });
   }
 
+  bool is_partial() const {
+    if (std::find(defined_.begin(), defined_.end(), false) != defined_.end()) return true;
+    for (size_t i = 0; i < wanted_.size(); ++i) {
+      if (!wanted_[i] && had_gradient_[i]) return true;
+    }
+    return false;
+  }
+
+  /// Whether eager would run the custom function that writes to a tensor from outside: a tangent
+  /// reaches it, and it leads to a gradient that is wanted.
+  bool is_written(const Node& write) {
+    if (!is_partial()) return true;
+    const auto behind = gradients_behind_.find(write.sequence);
+    if (behind == gradients_behind_.end()) {
+      throw Unsupported("backward",
+                        write.args()[0].value()->meta.str() +
+                            ": several custom autograd functions write to this tensor, or read "
+                            "what another one wrote, and this backward may not run all of them. "
+                            "Ask for all gradients of all results.");
+    }
+    if (state(write.args()[1].value()) == State::Dead || !is_reached(write)) return false;
+    for (size_t i = 0; i < wanted_.size(); ++i) {
+      if (wanted_[i] && behind->second[i]) return true;
+    }
+    return false;
+  }
+
   void erase_unused() {
     for (Node* node = graph_.last(); node != nullptr;) {
       Node* previous = node->prev();
-      bool is_used = node->has(Tag::Effect) || is_drawn(*node);
+      bool is_used = ops::is_backward_write(*node) ? is_written(*node)
+                                                   : node->has(Tag::Effect) || is_drawn(*node);
       for (const Value* value : node->results()) is_used |= value != nullptr && value->is_used();
       if (!is_used) graph_.erase(node);
       node = previous;
@@ -207,9 +238,10 @@ class TangentRemover {
   }
 
   Graph graph_;
-  const BackwardProgram::Reach& reach_;
+  const BackwardProgram::Reach::Masks &reach_, &gradients_behind_;
   const BackwardProgram::Mask &defined_, &wanted_;
   const bool any_layout_;
+  std::vector<bool> had_gradient_;
   std::vector<State> states_;
 };
 

@@ -39,6 +39,7 @@ constexpr const char* because_captured = "captured: alive as long as the functio
 constexpr const char* because_static = "a static input: alive anyway";
 constexpr const char* because_input = "an input: there already";
 constexpr const char* because_overwritten = "copied: the memory it is in is overwritten";
+constexpr const char* because_written_late = "the backward writes to it";
 
 class Extractor {
  public:
@@ -72,8 +73,17 @@ class Extractor {
       return result != nullptr && marks[result->id()];
     });
   }
+  /// What a write of the backward writes to is not read by it.
   static void mark_operands(const Node& node, Marks& marks) {
+    if (ops::is_backward_write(node)) {
+      marks[node.args()[1].value()->id()] = true;
+      return;
+    }
     node.for_each_operand([&](const Value* value) { marks[value->id()] = true; });
+  }
+  bool is_written_late(const Value* value) const {
+    return std::find(joint_.written_late.begin(), joint_.written_late.end(), value) !=
+           joint_.written_late.end();
   }
 
   void choose_backward_nodes() {
@@ -101,8 +111,10 @@ class Extractor {
 
   void choose_saved() {
     for (const Graph::Input& input : joint_.graph.inputs()) {
-      if (!is_tangent(input) && needed_in_backward_[input.value->id()])
-        saved_.push_back(input.value);
+      if (is_tangent(input)) continue;
+      const bool is_found = joint_.found_in[input.value->id()] != nullptr;
+      if (needed_in_backward_[input.value->id()] && !is_found) save(input.value);
+      if (is_written_late(input.value)) saved_.push_back({input.value, /*to_write=*/true});
     }
     for (size_t i = 0; i < joint_.nodes.size(); ++i) {
       const Node& node = *joint_.nodes[i];
@@ -111,11 +123,14 @@ class Extractor {
         continue;
       }
       for (const Value* result : node.results()) {
-        if (result != nullptr && needed_in_backward_[result->id()]) saved_.push_back(result);
+        const bool is_needed = result != nullptr && needed_in_backward_[result->id()];
+        if (is_needed && joint_.found_in[result->id()] == nullptr) save(result);
       }
       if (any_result(node, needed_in_backward_)) decide(node, true, verdicts_[i].reason);
     }
   }
+
+  void save(const Value* value) { saved_.push_back({value, /*to_write=*/false}); }
 
   void decide(const Node& node, bool saved, const char* reason) {
     if (!printer_) return;
@@ -130,7 +145,7 @@ class Extractor {
 
   void choose_forward_nodes() {
     Marks needed = marks();
-    for (const Value* value : saved_) needed[value->id()] = true;
+    for (const Choice& choice : saved_) needed[choice.value->id()] = true;
     in_forward_.resize(joint_.nodes.size());
     for (size_t i = joint_.nodes.size(); i-- > 0;) {
       const Node& node = *joint_.nodes[i];
@@ -174,7 +189,24 @@ class Extractor {
       forward.add_output(value, in_halves(output.slot), output.requires_grad);
     }
     const size_t num_outputs = forward.outputs().size();
-    for (const Value* value : saved_) add_saved(*value, map[value->id()], num_outputs);
+    for (const Choice& choice : saved_) {
+      Value* in_forward = map[choice.value->id()];
+      if (choice.to_write) {
+        add_written_late(*choice.value, in_forward);
+      } else {
+        add_saved(*choice.value, in_forward, num_outputs);
+      }
+    }
+  }
+
+  void add_written_late(const Value& value, Value* in_forward) {
+    SavedValue saved;
+    saved.joint_value = value.id();
+    saved.input = forward_inputs_[value.index()];
+    saved.reason = because_written_late;
+    const auto index = static_cast<int32_t>(result_.saved.size());
+    result_.forward.add_output(in_forward, {Slot::Kind::Saved, index});
+    result_.saved.push_back(std::move(saved));
   }
 
   void add_saved(const Value& value, Value* in_forward, size_t num_outputs) {
@@ -220,7 +252,12 @@ class Extractor {
       const TensorMeta& meta =
           result_.forward.outputs()[result_.forward.outputs().size() - saved_.size() + i]
               .value->meta;
-      map[saved_[i]->id()] = backward.add_input({Slot::Kind::Saved, static_cast<int32_t>(i)}, meta);
+      Value* input = backward.add_input({Slot::Kind::Saved, static_cast<int32_t>(i)}, meta);
+      if (saved_[i].to_write) {
+        to_write_.emplace_back(saved_[i].value, input);
+      } else {
+        map[saved_[i].value->id()] = input;
+      }
     }
     for (const Graph::Input& input : joint_.graph.inputs()) {
       if (is_tangent(input))
@@ -230,6 +267,7 @@ class Extractor {
       const Graph::Input& input = joint_.graph.inputs()[static_cast<size_t>(sizes)];
       map[input.value->id()] = backward.add_input(input.slot, input.value->meta);
     }
+    read_where_found(map);
     emitted_.resize(joint_.nodes.size());
     for (size_t i = 0; i < joint_.nodes.size(); ++i) {
       if (in_backward_[i] && joint_.nodes[i]->phase == Phase::Backward) emit(i, map);
@@ -237,6 +275,28 @@ class Extractor {
     for (const Graph::Output& output : joint_.graph.outputs()) {
       if (!is_forward_output(output)) add_gradient(output, map);
     }
+  }
+
+  /// Lets the backward read contents in the input that it will write to.
+  void read_where_found(ValueMap& map) {
+    const auto read = [&](const Value* value) {
+      if (value == nullptr || !needed_in_backward_[value->id()]) return;
+      const Value* input = joint_.found_in[value->id()];
+      if (input == nullptr) return;
+      Value* found = writable(input);
+      const bool lies_alike = value->meta.strides == found->meta.strides;
+      map[value->id()] = lies_alike ? found : add_layout_copy(result_.backward, found, value->meta);
+    };
+    for (const Graph::Input& input : joint_.graph.inputs()) read(input.value);
+    for (const Node* node : joint_.nodes) {
+      for (const Value* result : node->results()) read(result);
+    }
+  }
+
+  Value* writable(const Value* input) const {
+    const auto found = std::find_if(to_write_.begin(), to_write_.end(),
+                                    [&](const auto& entry) { return entry.first == input; });
+    return found == to_write_.end() ? nullptr : found->second;
   }
 
   void add_gradient(const Graph::Output& output, ValueMap& map) {
@@ -267,9 +327,23 @@ class Extractor {
     }
     std::sort(missing.begin(), missing.end());
     for (size_t i : missing) {
+      if (ops::is_backward_write(*joint_.nodes[i])) {
+        emit_write(*joint_.nodes[i], map);
+        continue;
+      }
       copy_node(result_.backward, *joint_.nodes[i], map);
       move_views(*joint_.nodes[i], map);
     }
+  }
+
+  /// A tangent is read and written to in one place; an input may be read elsewhere.
+  void emit_write(const Node& write, ValueMap& map) {
+    const Value* input = write.args()[0].value();
+    Value*& place = map[input->id()];
+    Value* const read_at = place;
+    if (Value* target = writable(input)) place = target;
+    copy_node(result_.backward, write, map);
+    map[input->id()] = read_at;
   }
 
   /// A saved copy has an offset of its own, from which the offsets of its views follow.
@@ -290,7 +364,13 @@ class Extractor {
   std::optional<Printer> printer_;  ///< where decisions are wanted
   Marks needed_in_backward_;        ///< by Value::id()
   std::vector<bool> in_backward_, in_forward_, emitted_;
-  std::vector<const Value*> saved_;
+  struct Choice {
+    const Value* value;
+    bool to_write;  ///< an input that the backward writes to: the tensor, whatever is in it
+  };
+  std::vector<Choice> saved_;
+  /// Inputs of the joint graph and what they are in the backward graph, which writes to them.
+  std::vector<std::pair<const Value*, Value*>> to_write_;
   PartitionedGraphs result_;
 };
 
@@ -324,6 +404,45 @@ JointFacts::JointFacts(const Graph& joint)
       });
     }
     if (roles[i].in_backward) mark_written(*nodes[i]);
+  }
+  find_written_late();
+}
+
+void JointFacts::find_written_late() {
+  found_in.resize(graph.value_capacity());
+  for (const Node* node : nodes) {
+    if (!ops::is_backward_write(*node)) continue;
+    const Value* input = node->args()[0].value();
+    if (graph.inputs()[input->index()].slot.kind == Slot::Kind::Tangent) continue;
+    written_late.push_back(input);
+    const auto position = static_cast<int32_t>(input->index());
+    const int64_t output = graph.find_output({Slot::Kind::MutatedInput, position});
+    const Value* contents = output < 0 ? input : graph.outputs()[static_cast<size_t>(output)].value;
+    found_in[contents->id()] = input;
+  }
+  if (!written_late.empty()) keep_out_of_backward();
+}
+
+/// By the time of the backward other contents may be where the forward found its own. Eager's
+/// custom functions read these, its operators must not.
+void JointFacts::keep_out_of_backward() {
+  std::vector<bool> is_found(graph.value_capacity());
+  const auto mark = [&](const Value* value) {
+    if (value != nullptr && found_in[value->id()] != nullptr)
+      is_found[aliasing.group(value)] = true;
+  };
+  for (const Graph::Input& input : graph.inputs()) mark(input.value);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    for (const Value* result : nodes[i]->results()) {
+      mark(result);
+      if (result != nullptr && found_in[result->id()] != nullptr) roles[i].is_read_later = true;
+    }
+  }
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (nodes[i]->phase == Phase::Backward || ops::is_view(*nodes[i])) continue;
+    nodes[i]->for_each_operand([&](const Value* operand) {
+      if (is_found[aliasing.group(operand)]) roles[i].never_in_backward = true;
+    });
   }
 }
 

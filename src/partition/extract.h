@@ -24,9 +24,16 @@ struct JointFacts {
   std::vector<bool> overwritten;
   /// The position of the node that makes the value, or -1 for inputs; by Value::id().
   std::vector<int32_t> producer;
+  /// Inputs that the backward writes to, in their order.
+  std::vector<const Value*> written_late;
+  /// The one of `written_late` that has these contents once the forward has run: the backward reads
+  /// it there, as eager does; null: none. By Value::id().
+  std::vector<const Value*> found_in;
 
  private:
   void mark_written(const Node& node);
+  void find_written_late();
+  void keep_out_of_backward();
 };
 
 /// What a partitioner decided about one node.

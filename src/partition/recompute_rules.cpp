@@ -46,7 +46,7 @@ bool depends_on_grad_mode(const Case& c) {
 
 const Rule rules[] = {
     {[](const Case& c) { return c.role.never_in_backward; }, Again::Never,
-     "reads around its operand in a storage that is overwritten"},
+     "reads memory in which the backward finds other contents"},
     {[](const Case& c) { return c.role.is_read_later; }, Again::Never,
      "the caller gets it, and the backward reads what it holds then"},
     {[](const Case& c) { return ops::is_random(c.node); }, Again::Never,

@@ -16,7 +16,8 @@ struct Role {
   bool in_backward = false;
   /// The backward's outputs need it, directly or through others.
   bool serves_backward = false;
-  /// It reads the storage beyond an operand of which the backward could only get a copy.
+  /// It reads the storage beyond an operand of which the backward could only get a copy, or memory
+  /// to which backwards write.
   bool never_in_backward = false;
   /// The backward reads its result, which the caller gets and may have written to by then.
   bool is_read_later = false;

@@ -33,6 +33,13 @@ int32_t output_sharing(const Graph& forward, Value* saved) {
   return -1;
 }
 
+bool is_written(const Graph::Input& input) {
+  const auto& users = input.value->users();
+  return std::any_of(users.begin(), users.end(), [&](const Node* user) {
+    return ops::is_backward_write(*user) && user->args()[0].value() == input.value;
+  });
+}
+
 /// How the node gets what the backward graph needs. Saved values that the caller has anyway are
 /// removed from the forward graph's outputs.
 std::vector<BackwardPlan::Saved> plan_saved(PartitionedGraphs& halves) {
@@ -46,7 +53,9 @@ std::vector<BackwardPlan::Saved> plan_saved(PartitionedGraphs& halves) {
   std::vector<BackwardPlan::Saved> planned;
   size_t next = first_saved;
   for (const SavedValue& saved : halves.saved) {
-    if (saved.input >= 0) {
+    if (saved.input >= 0 && is_written(halves.backward.inputs()[planned.size()])) {
+      planned.push_back({Kind::Writable, static_cast<int32_t>(saved.input)});
+    } else if (saved.input >= 0) {
       planned.push_back({Kind::Input, static_cast<int32_t>(saved.input)});
     } else if (saved.output >= 0) {
       planned.push_back({Kind::Output, static_cast<int32_t>(saved.output)});
@@ -56,10 +65,34 @@ std::vector<BackwardPlan::Saved> plan_saved(PartitionedGraphs& halves) {
       ++next;
     }
   }
-  int32_t variables = 0, intermediates = 0;
-  for (BackwardPlan::Saved& saved : planned)
-    saved.place = saved.kind == Kind::Intermediate ? intermediates++ : variables++;
+  int32_t variables = 0, intermediates = 0, writable = 0;
+  for (BackwardPlan::Saved& saved : planned) {
+    int32_t& count = saved.kind == Kind::Intermediate ? intermediates
+                     : saved.kind == Kind::Writable   ? writable
+                                                      : variables;
+    saved.place = count++;
+  }
   return planned;
+}
+
+/// What the backward writes to, and what is known of it.
+void plan_writes(BackwardPlan& plan, const JointTrace& trace) {
+  std::vector<const tracing::InputFacts*> facts;  // by the input of the forward graph
+  std::vector<bool> requires_grad;
+  for (size_t i = 0; i < trace.graph.inputs().size(); ++i) {
+    if (trace.graph.inputs()[i].slot.kind == Slot::Kind::Tangent) continue;
+    facts.push_back(&trace.inputs[i]);
+    requires_grad.push_back(trace.graph.inputs()[i].value->meta.requires_grad);
+  }
+  for (size_t i = 0; i < plan.saved.size(); ++i) {
+    if (plan.saved[i].kind != BackwardPlan::Saved::Kind::Writable) continue;
+    const auto input = static_cast<size_t>(plan.saved[i].index);
+    const tracing::InputFacts::BackwardWrite write = facts[input]->backward_write.value();
+    plan.writes.push_back(
+        {position_of(i), write.version_bumps, write.is_checked, requires_grad[input]});
+  }
+  for (const JointTrace::TangentWrite& write : trace.tangent_writes)
+    plan.tangent_writes.push_back({write.tangent, write.version_bumps});
 }
 
 /// Notes with which others an input belongs together, if not all outputs lead to it.
@@ -99,7 +132,9 @@ void copy_raised_inputs(PartitionedGraphs& halves, const std::vector<Epilogue::W
   for (size_t i = 0; i < halves.saved.size(); ++i) {
     SavedValue& saved = halves.saved[i];
     const auto is_raised = [&](const Epilogue::Write& write) { return write.input == saved.input; };
-    if (saved.input < 0 || std::none_of(writes.begin(), writes.end(), is_raised)) continue;
+    if (saved.input < 0 || is_written(halves.backward.inputs()[i]) ||
+        std::none_of(writes.begin(), writes.end(), is_raised))
+      continue;
     Value* input = forward.inputs()[static_cast<size_t>(saved.input)].value;
     if (fill_of(input->meta) == Fill::Overlaps) {
       throw Unsupported(
@@ -117,6 +152,7 @@ void copy_raised_inputs(PartitionedGraphs& halves, const std::vector<Epilogue::W
 BackwardPlan plan_backward(PartitionedGraphs& halves, const JointTrace& trace) {
   BackwardPlan plan;
   plan.saved = plan_saved(halves);
+  if (trace.has_backward_writes()) plan_writes(plan, trace);
   for (const Graph::Input& input : halves.backward.inputs()) {
     if (input.slot.kind == Slot::Kind::Tangent) plan.differentiable.push_back(input.slot.index);
   }

@@ -10,6 +10,7 @@
 #include "ahead/errors.h"
 #include "tensors/autograd_graph.h"
 #include "tensors/below_tracing.h"
+#include "trace/backward_writes.h"
 #include "trace/eager/eager_formulas.h"
 #include "trace/explain.h"
 #include "trace/tensor/functional.h"
@@ -54,7 +55,11 @@ bool is_captured(const Graph& graph, const Lifted& lifted) {
 class BackwardTrace {
  public:
   BackwardTrace(OpenTrace& open, FunctionMeta& meta)
-      : open_(open), writer_(open.writer()), outside_(open.outside()), meta_(meta) {}
+      : open_(open),
+        writer_(open.writer()),
+        outside_(open.outside()),
+        meta_(meta),
+        writes_(open, meta) {}
 
   /// The histories of the outputs with a tangent, which become graph inputs if wanted.
   edge_list begin(bool with_tangents);
@@ -63,13 +68,11 @@ class BackwardTrace {
  private:
   void add_gradients(const std::optional<AutocastState>& autocast);
   void note_casts();
-  static void check_tangents_unwritten(const std::vector<at::Tensor>& tangents);
   void check_no_inner_history(const edge_list& roots) const;
   void cut_boundaries();
   void check_not_argument(const torch::autograd::AccumulateGrad& leaf) const;
   void check_accumulator(const torch::autograd::Node& node) const;
   void lift_unseen_leaves(const edge_list& roots);
-  void check_not_mutated_in_backward() const;
   void add_new_grad(const Lifted& lifted, const at::Tensor& grad);
   void add_accumulated_grads();
   void note_grads();
@@ -80,6 +83,7 @@ class BackwardTrace {
   GraphWriter& writer_;
   Outside& outside_;
   FunctionMeta& meta_;
+  BackwardWrites writes_;
   std::vector<at::Tensor> tangents_;
   JointTrace trace_;
   /// For a graph input that is a `.grad`, the graph input whose one it is.
@@ -105,10 +109,7 @@ edge_list BackwardTrace::begin(bool with_tangents) {
 }
 
 JointTrace BackwardTrace::run(const std::optional<AutocastState>& autocast) {
-  if (open_.options().joint) {
-    add_gradients(autocast);
-    check_not_mutated_in_backward();
-  }
+  if (open_.options().joint) add_gradients(autocast);
   open_.tracer()->generators().finish();
   add_accumulated_grads();
   note_grads();
@@ -144,13 +145,14 @@ void BackwardTrace::add_gradients(const std::optional<AutocastState>& autocast) 
     trace_.tangents_sharing = roots_sharing_nodes(roots, targets);
     trace_.tangents_passing_through = roots_passing_through(roots);
   }
+  writes_.watch(tangents);
   std::vector<at::Tensor> gradients(targets.size());
   if (!roots.empty() && !targets.empty()) {
     std::optional<AutocastScope> scope;
     if (autocast) scope.emplace(*autocast);
     gradients = run_engine(roots, tangents, targets);
   }
-  check_tangents_unwritten(tangents);
+  writes_.record(targets, trace_);
   note_casts();
   const bool has_any = std::any_of(gradients.begin(), gradients.end(),
                                    [](const at::Tensor& gradient) { return gradient.defined(); });
@@ -167,16 +169,6 @@ void BackwardTrace::note_casts() {
     trace_.cast_in_backward = Culprit{op->name()};
   if (const Operator* op = open_.tracer()->casts().castable())
     trace_.castable_in_backward = Culprit{op->name()};
-}
-
-/// The caller may hold the tensor that it passes as a tangent.
-void BackwardTrace::check_tangents_unwritten(const std::vector<at::Tensor>& tangents) {
-  for (const at::Tensor& tangent : tangents) {
-    if (!functional_wrapper(tangent).has_data_mutation()) continue;
-    throw Unsupported("trace", TensorMeta::of(tangent).str() +
-                                   ": the backward (a hook or a custom function) writes to the "
-                                   "gradient of a result. Write to a clone of it.");
-  }
 }
 
 /// Results that only depend on leaves made inside have a history that nobody can use but see.
@@ -235,7 +227,10 @@ void BackwardTrace::lift_unseen_leaves(const edge_list& roots) {
     check_accumulator(node);
     check_runs(node);
     check_eager_formula(node);
-    if (is_opaque(node)) trace_.opaque_gradient = Culprit{node.name()};
+    if (is_opaque(node)) {
+      trace_.opaque_gradient = Culprit{node.name()};
+      if (open_.options().joint && !tangents_.empty()) writes_.watch(node);
+    }
     if (!node.next_edges().empty() && node.sequence_nr() < writer_.first_sequence()) {
       throw Unsupported("trace", node.name() +
                                      ": a custom autograd function takes a captured tensor that is "
@@ -243,18 +238,6 @@ void BackwardTrace::lift_unseen_leaves(const edge_list& roots) {
                                      "tensor as an argument, or detach it.");
     }
   });
-}
-
-void BackwardTrace::check_not_mutated_in_backward() const {
-  for (size_t i = 0; i < outside_.lifted().size(); ++i) {
-    const Lifted& lifted = outside_.lifted()[i];
-    const uint64_t before = i < meta_.mutation_counts.size() ? meta_.mutation_counts[i] : 0;
-    if (functional_wrapper(lifted.wrapper).mutation_counter() == before) continue;
-    throw Unsupported("trace", lifted.value->meta.str() +
-                                   ": the backward (a hook or a custom function) writes to a "
-                                   "tensor from outside. Move the "
-                                   "write out of the backward.");
-  }
 }
 
 /// A recorded call gave a leaf another gradient, or took away the one it had.

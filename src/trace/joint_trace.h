@@ -73,6 +73,13 @@ struct InputFacts {
   at::Tensor reached;
   /// The argument it repeats; -1: none.
   int32_t same_as = -1;
+  /// A custom autograd function writes to it when the backward runs: the graph has an aten.copy_.
+  struct BackwardWrite {
+    uint64_t version_bumps = 0;
+    /// Gradient formulas read it as well, and must find it as it was when the forward had run.
+    bool is_checked = false;
+  };
+  std::optional<BackwardWrite> backward_write;
 };
 
 /// A function traced for compilation. Graph outputs are MutatedInput, Output (results of
@@ -107,6 +114,18 @@ struct JointTrace {
   /// For each tangent, in order, the other tangents from which eager's engine passes through the
   /// result of this one: their results were computed from it. Empty if there are none.
   std::vector<std::vector<bool>> tangents_passing_through;
+  /// A gradient that comes in and that the backward writes to.
+  struct TangentWrite {
+    int32_t tangent;  ///< its number among the tangents
+    uint64_t version_bumps;
+  };
+  std::vector<TangentWrite> tangent_writes;
+  /// Whether one of `inputs` has a backward_write.
+  bool writes_to_inputs = false;
+  bool has_backward_writes() const { return writes_to_inputs || !tangent_writes.empty(); }
+  /// Where the backward writes: for each custom autograd function, by Node::sequence, the outputs
+  /// GradOf in order to which its gradient leads. Eager runs it only if one of these is wanted.
+  std::unordered_map<int64_t, std::vector<bool>> gradients_behind;
   /// An operator of the backward for which autocast cast a tensor.
   std::optional<Culprit> cast_in_backward;
   /// An operator of the backward for which autocast would cast a tensor, were it on.

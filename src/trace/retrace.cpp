@@ -1,7 +1,9 @@
 #include "trace/retrace.h"
 
 #include "ahead/errors.h"
+#include "trace/backward_writes.h"
 #include "trace/open_trace.h"
+#include "trace/tensor/functional.h"
 
 namespace ahead::tracing {
 
@@ -20,6 +22,10 @@ Graph retrace(const Graph& graph, const aot::FlatFunction& function,
   std::vector<at::Tensor> results = function(arguments);
   for (size_t i = 0; i < results.size(); ++i) open.add_output(results[i], graph.outputs()[i].slot);
   results.clear();
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (functional_wrapper(arguments[i]).has_data_mutation())
+      add_backward_write(open.graph(), open.graph().inputs()[i].value, value_of(arguments[i]));
+  }
   arguments.clear();
   Graph retraced = open.close();
   if (retraced.inputs().size() != inputs.size()) {

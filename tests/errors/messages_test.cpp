@@ -136,19 +136,30 @@ TEST(Messages, MutationOfAliasedInputs) {
 }
 
 TEST(Messages, MutationInTheBackward) {
-  Tensor counter = torch::zeros({1});
-  auto counts = [counter](const Tensors& in) {
-    Tensor y = in[0] * 2;
-    y.register_hook([counter](const Tensor& grad) {
-      Tensor(counter).add_(1);
-      return grad;
-    });
-    return Tensors{y};
+  const auto counting = [](Tensor counter) {
+    return [counter](const Tensors& in) {
+      Tensor y = in[0] * 2;
+      y.register_hook([counter](const Tensor& grad) {
+        Tensor(counter).add_(1);
+        return grad;
+      });
+      return Tensors{y};
+    };
   };
-  const auto message = message_of<ahead::Unsupported>(
-      [&] { ahead::trace_joint(counts, {torch::rand({2}).requires_grad_()}); });
-  expect_contains(message, "the backward");
+  const Tensors inputs{torch::rand({2}).requires_grad_()};
+  const Tensor counter = torch::zeros({1});
+  EXPECT_NE(ahead::trace_joint(counting(counter), inputs).str().find("aten.copy_"),
+            std::string::npos);
   EXPECT_EQ(counter.item<float>(), 0);
+  const auto message_for = [&](const Tensor& written) {
+    return message_of<ahead::Unsupported>([&] { ahead::trace_joint(counting(written), inputs); });
+  };
+  expect_contains(message_for(torch::zeros({1}).expand({3})), "are the same memory");
+  const Tensor made_in_inference_mode = [] {
+    const c10::InferenceMode mode;
+    return torch::zeros({1});
+  }();
+  expect_contains(message_for(made_in_inference_mode), "[trace]");
 }
 
 TEST(Messages, UserExceptionsPassUnchanged) {

@@ -14,6 +14,7 @@
 #include "observe/state/entry_state.h"
 #include "observe/tape/ambient_replay.h"
 #include "observe/tape/expect.h"
+#include "trace/backward_writes.h"
 #include "trace/dispatch/known_results.h"
 #include "trace/observers/checkpoint_tags.h"
 #include "trace/tracer.h"
@@ -60,9 +61,11 @@ class ReplayedCppNode final : public torch::autograd::Node {
     torch::autograd::variable_list results = history_->formula.apply(gradients, saved);
     for (size_t i = 0; i < unpacked.size(); ++i) {
       if (unpacked[i].second == unpacked[i].first._version()) continue;
+      if (tracing::is_from_outside(tracing::Tracer::current()->outside(), unpacked[i].first))
+        continue;
       throw Unsupported("trace", name() +
                                      ": the backward of a custom autograd function writes to what "
-                                     "its forward saved. Write to a clone.");
+                                     "its forward computed and saved. Write to a clone.");
     }
     return results;
   }

@@ -41,6 +41,12 @@ bool is_ordered(const Node& node) {
   return is_random(node) || has_effect(node);
 }
 
+bool is_backward_write(const Node& node) {
+  static const Operator* const copy = Operator::find("aten.copy_");
+  return &node.op() == copy && node.has(Tag::MustBeInBackward) && node.args()[0].is_value() &&
+         node.args()[0].value()->producer() == nullptr;
+}
+
 bool reads_storage(const Node& node) {
   return node.op().name().starts_with("aten.as_strided");
 }

@@ -16,6 +16,8 @@ bool is_random(const Node& node);
 bool has_effect(const Node& node);
 /// Whether the node must run exactly once, and in order with all other ordered nodes.
 bool is_ordered(const Node& node);
+/// Whether the node gives a graph input new contents when the backward ends.
+bool is_backward_write(const Node& node);
 /// Whether the node reads the storage of its operand beyond the operand's elements, so that a copy
 /// of the operand would not do.
 bool reads_storage(const Node& node);

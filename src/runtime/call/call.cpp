@@ -176,6 +176,7 @@ class Call {
       const at::Tensor& written = inputs_[static_cast<size_t>(write.input)];
       if (!written.is_inference()) static_cast<CompiledNode&>(*node_).save_again(inputs_, written);
     }
+    if (!plan_.backward.writes.empty()) static_cast<CompiledNode&>(*node_).note_versions();
   }
 
   void change_requires_grad(bool value) {

@@ -36,6 +36,21 @@ bool is_guarded_apart(const Prologue::Input& input) {
          input.kind == Prologue::Input::Kind::GradOfInput;
 }
 
+bool is_alone(const CallPlan& plan, const std::vector<at::Tensor>& args, int32_t index) {
+  const auto position = static_cast<size_t>(index);
+  const at::Tensor& written = input_of(plan, args, position);
+  const bool is_base = plan.prologue.inputs[position].kind == Prologue::Input::Kind::Base;
+  for (size_t i = 0; i < plan.prologue.inputs.size(); ++i) {
+    if (i == position) continue;
+    const at::Tensor& other = input_of(plan, args, i);
+    const bool is_repeated =
+        other.is_same(written) && plan.prologue.inputs[i].kind == Prologue::Input::Kind::Argument;
+    if (is_repeated) continue;
+    if (is_base ? other.is_alias_of(written) : overlap(other, written)) return false;
+  }
+  return true;
+}
+
 /// A set of pointers that does not allocate for the usual number of arguments.
 class SeenTensors {
  public:
@@ -138,22 +153,15 @@ bool CallGuard::same_identities(const std::vector<at::Tensor>& args) const {
   return true;
 }
 
-/// Whether each input that the function writes to shares its memory with no other input; otherwise
-/// the graph, which knows of no memory, would be wrong.
+/// Whether each input that the function or its backward writes to shares its memory with no other
+/// input; otherwise the graph, which knows of no memory, would be wrong.
 bool CallGuard::is_written_alone(const CallPlan& plan, const std::vector<at::Tensor>& args) const {
   for (const Epilogue::Write& write : plan.epilogue.writes) {
-    if (!write.changes_contents()) continue;
-    const at::Tensor& written = input_of(plan, args, static_cast<size_t>(write.input));
-    const bool is_base =
-        plan.prologue.inputs[static_cast<size_t>(write.input)].kind == Prologue::Input::Kind::Base;
-    for (size_t i = 0; i < plan.prologue.inputs.size(); ++i) {
-      if (i == static_cast<size_t>(write.input)) continue;
-      const at::Tensor& other = input_of(plan, args, i);
-      const bool is_repeated =
-          other.is_same(written) && plan.prologue.inputs[i].kind == Prologue::Input::Kind::Argument;
-      if (is_repeated) continue;
-      if (is_base ? other.is_alias_of(written) : overlap(other, written)) return false;
-    }
+    if (write.changes_contents() && !is_alone(plan, args, write.input)) return false;
+  }
+  for (const BackwardPlan::Write& write : plan.backward.writes) {
+    const BackwardPlan::Saved& saved = plan.backward.saved[static_cast<size_t>(write.saved)];
+    if (!is_alone(plan, args, saved.index)) return false;
   }
   return true;
 }
@@ -211,7 +219,7 @@ bool CallGuard::holds(const CallPlan& plan, const std::vector<at::Tensor>& args)
   }
   return (args.size() < 2 || same_identities(args)) &&
          (plan.prologue.bases.empty() || have_same_bases(plan, args)) &&
-         (plan.epilogue.writes.empty() ||
+         ((plan.epilogue.writes.empty() && plan.backward.writes.empty()) ||
           (is_written_alone(plan, args) && writes_to_no_leaf(plan, args))) &&
          (!plan.differentiates || find_descents(plan, args) == descents_);
 }

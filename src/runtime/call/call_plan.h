@@ -184,13 +184,27 @@ struct Epilogue {
 struct BackwardPlan {
   /// One tensor that the backward needs, in the order in which its graph takes them.
   struct Saved {
-    enum class Kind : uint8_t { Input, Output, Intermediate };
+    /// Writable: the tensor that the graph input is, whatever is in it when the backward runs.
+    enum class Kind : uint8_t { Input, Output, Intermediate, Writable };
     Kind kind;
     int32_t index;  ///< graph input, or graph output
     /// For intermediates: a graph output that shares their memory and that the caller could write
     /// to; -1: none.
     int32_t shares_with = -1;
-    int32_t place = 0;  ///< among saved intermediates, or among saved inputs and outputs
+    int32_t place = 0;  ///< among those of its kind, inputs and outputs being one kind
+  };
+  /// A tensor from outside to which the backward writes.
+  struct Write {
+    int32_t saved;  ///< its number among `saved`
+    uint64_t version_bumps;
+    /// It must not have been written to since the call.
+    bool is_checked;
+    bool requires_grad;
+  };
+  /// A gradient that comes in to which the backward writes.
+  struct TangentWrite {
+    int32_t tangent;  ///< its number among `differentiable`
+    uint64_t version_bumps;
   };
   /// Inputs that only some differentiable outputs lead to, the same ones for each input. In eager a
   /// backward from the other outputs does not reach these inputs.
@@ -218,11 +232,15 @@ struct BackwardPlan {
   /// their gradients pass through it in eager. Empty: there are none.
   std::vector<std::vector<bool>> passed_by;
   std::vector<Saved> saved;
+  std::vector<Write> writes;
+  std::vector<TangentWrite> tangent_writes;
   /// The saved intermediates are moved into the backward where it runs for the last time.
   bool donates_saved = true;
   /// Saved tensors reach the backward in the layout that it was compiled for, whatever the
   /// forward's backend made.
   bool fixes_saved_layout = true;
+
+  bool writes_anything() const { return !writes.empty() || !tangent_writes.empty(); }
 };
 
 /// What happens on a call, decided when the function was compiled. Frozen once it is made.

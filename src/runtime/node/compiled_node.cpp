@@ -47,7 +47,7 @@ void CompiledNode::connect(const std::vector<at::Tensor>& inputs,
   }
   for (const BackwardPlan::PartlyReached& part : plan_->backward.partly_reached)
     branch_off(part, edges);
-  if (branches_.empty()) tie_chain(self, outputs, edges);
+  if (branches_.empty() && !plan_->backward.writes_anything()) tie_chain(self, outputs, edges);
   set_next_edges(std::move(edges));
   for (size_t i = 0; i < plan_->backward.differentiable.size(); ++i) {
     const at::Tensor& output = outputs[static_cast<size_t>(plan_->backward.differentiable[i])];
@@ -66,6 +66,8 @@ void CompiledNode::save(const std::vector<at::Tensor>& inputs, std::vector<at::T
       variables_.emplace_back(inputs[index], /*is_output=*/false);
     } else if (saved.kind == Saved::Kind::Output) {
       variables_.emplace_back(outputs[index], is_own(outputs[index]));
+    } else if (saved.kind == Saved::Kind::Writable) {
+      writable_.push_back({inputs[index].detach()});
     } else {
       Intermediate& intermediate = intermediates_.emplace_back();
       intermediate.tensor = std::move(outputs[index]);
@@ -141,8 +143,9 @@ variable_list CompiledNode::differentiate(variable_list&& gradients,
     return apply_differentiably(std::move(gradients), wanted);
   }
   if (!fits_autocast()) return apply_under_autocast(std::move(gradients), wanted);
+  if (is_differentiable) check_may_write();
   const BackwardVariants::PartPtr part = plan_->backward.program->variant(gradients, wanted);
-  variable_list results = part->run(arguments(*part, std::move(gradients)));
+  variable_list results = run(*part, std::move(gradients));
   if (plan_->asserts != nullptr) plan_->asserts->check_gradients(results);
   return is_differentiable ? with_error(std::move(results)) : results;
 }
@@ -151,8 +154,11 @@ variable_list CompiledNode::differentiate(variable_list&& gradients,
 variable_list CompiledNode::with_error(variable_list&& results) const {
   const NodePtr error = make_autograd_node<torch::autograd::Error>(
       name() +
-      ": the function was compiled with double_backward = false. (torch.compile with aot_autograd "
-      "does not currently support double backward.)");
+      (plan_->backward.writes_anything()
+           ? ": a custom autograd function in it writes to tensors from outside when the backward "
+             "runs, and a second derivative would do so again."
+           : ": the function was compiled with double_backward = false.") +
+      " (torch.compile with aot_autograd does not currently support double backward.)");
   error->set_next_edges(all_edges());
   for (const at::Tensor& result : results) {
     if (!result.defined()) continue;
@@ -255,6 +261,7 @@ void CompiledNode::check_version(const Intermediate& intermediate) const {
 
 at::Tensor CompiledNode::unpack_saved(size_t index) {
   const Saved& saved = plan_->backward.saved[index];
+  if (saved.kind == Saved::Kind::Writable) return unpack_writable(saved);
   if (saved.kind != Saved::Kind::Intermediate) {
     at::Tensor unpacked = variables_[static_cast<size_t>(saved.place)].unpack(getptr());
     if (!branches_.empty()) set_history(saved, unpacked);
@@ -291,6 +298,7 @@ void CompiledNode::clear() {
   is_empty_ = true;
   variables_.clear();
   intermediates_.clear();
+  writable_.clear();
   further_inputs_.clear();
 }
 

@@ -43,6 +43,10 @@ class CompiledNode final : public torch::autograd::Node {
   /// Saves inputs again that were not written to, but share the version counter of `written`.
   void save_again(const std::vector<at::Tensor>& inputs, const at::Tensor& written);
 
+  /// Notes the versions of the tensors that the backward will write to, once the call has written
+  /// to its inputs.
+  void note_versions();
+
   /// Lets backwards look for hooks on this result of the call, from which others were computed.
   void watch(const at::Tensor& result);
 
@@ -79,6 +83,13 @@ class CompiledNode final : public torch::autograd::Node {
     uint64_t hash = 0;  ///< of its contents, where these are checked
   };
 
+  /// A tensor from outside that the backward writes to. Not the tensor itself, whose history may
+  /// lead to this node, but another one with its memory and version.
+  struct Writable {
+    at::Tensor tensor;
+    uint32_t version = 0;
+  };
+
   using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   /// A result of the call from which others were computed, and whose history leads here by another
   /// node. That node cannot be held, not even weakly: it holds this one.
@@ -111,6 +122,13 @@ class CompiledNode final : public torch::autograd::Node {
   std::vector<at::Tensor> unpack(const std::vector<bool>& needs);
   void check_version(const Intermediate& intermediate) const;
   at::Tensor unpack_saved(size_t index);
+  at::Tensor unpack_writable(const BackwardPlan::Saved& saved) const;
+  void check_may_write() const;
+  torch::autograd::variable_list run(const BackwardVariants::Part& part,
+                                     torch::autograd::variable_list&& gradients);
+  void finish_writes(const BackwardVariants::Part& part,
+                     const torch::autograd::variable_list& gradients,
+                     const std::vector<at::Tensor>& laid_out) const;
   void save_for_double_backward(const std::vector<at::Tensor>& inputs);
   bool is_written(int32_t input) const;
   void check_unwritten(int32_t input) const;
@@ -131,6 +149,7 @@ class CompiledNode final : public torch::autograd::Node {
   std::shared_ptr<const CallPlan> plan_;
   std::vector<torch::autograd::SavedVariable> variables_;
   std::vector<Intermediate> intermediates_;
+  std::vector<Writable> writable_;
   /// Inputs that only a double backward needs.
   std::vector<torch::autograd::SavedVariable> further_inputs_;
   /// Branch nodes, which know this one as long as it lives; there are none in most calls.

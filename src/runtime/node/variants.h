@@ -27,6 +27,8 @@ class BackwardVariants {
     std::vector<bool> needs;
     /// The layout in which it expects each tangent.
     std::vector<TensorMeta> tangents;
+    /// For each of its arguments, whether it writes to it. Empty: to none.
+    std::vector<bool> writes = {};
   };
   using PartPtr = std::shared_ptr<const Part>;
 
