@@ -28,6 +28,7 @@ LAYERS = {
     "runtime": 4,
     "observe": 5,
     "plan": 5,
+    "export": 5,
     "checkpoint": 6,
     "optim": 6,
     "derivative": 7,

@@ -1,10 +1,13 @@
 #pragma once
 
 #include <memory>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "ahead/compile.h"
 #include "ahead/executable.h"
+#include "ahead/exported.h"
 #include "ahead/options.h"
 #include "ahead/partition.h"
 #include "ahead/passes.h"
@@ -30,6 +33,9 @@ struct Config {
   /// Arguments may be written to by nodes of the graph (`aten.copy_`), as
   /// Options::keep_input_mutations says; false: new contents are results of the graph.
   bool keep_inference_input_mutations = false;
+  /// For export_joint: the gradient is that of the one result that requires grad, a scalar, and the
+  /// graph takes no tangent for it.
+  bool no_tangents = false;
   /// Everything else.
   Options options = {.fullgraph = true, .partitioner = Partitioner::Default, .confirm = 0};
 };
@@ -55,5 +61,20 @@ CompiledModule<M> module(std::shared_ptr<M> module, const Config& config) {
   return CompiledModule<M>(std::move(module), detail::options_of(config),
                            detail::compilers_of(config));
 }
+
+/// Captures a function over a flat list with its gradient, and changes nothing about how it is
+/// called: the graph takes the inputs, then a tangent for each result that requires grad, and
+/// returns the results, then the gradient of each input that requires grad. Where no input does, or
+/// grad mode is off, it is the graph of the function alone. Tensors that the function captured stay
+/// with the graph.
+///
+/// Throws Unsupported if the function writes to an input, if a result shares memory with an input
+/// or another result, or if it captured a tensor that requires grad.
+AHEAD_API JointGraph export_joint(const FlatFunction& function,
+                                  const std::vector<at::Tensor>& inputs, const Config& config = {});
+template <class Inputs>
+requires(!std::is_convertible_v<const Inputs&, std::vector<at::Tensor>>) JointGraph
+    export_joint(const FlatFunction& function, const Inputs& inputs, const Config& config = {})
+= delete;  // aot_export_joint_simple requires individual inputs not to be pytrees
 
 }  // namespace ahead::aot

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <torch/csrc/api/include/torch/nn/module.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -64,6 +65,10 @@ struct WarningsLock {
   using Type = std::mutex DelayWarningHandler::*;
   friend Type member_of(WarningsLock);
 };
+struct Buffers {
+  using Type = torch::OrderedDict<std::string, at::Tensor> torch::nn::Module::*;
+  friend Type member_of(Buffers);
+};
 
 template struct PrivateMember<ByTensor, &TensorArgs::_args>;
 template struct PrivateMember<BySaved, &TensorArgs::_saved_variables>;
@@ -76,6 +81,7 @@ template struct PrivateMember<NonDifferentiable,
 template struct PrivateMember<Dirty, &torch::autograd::AutogradContext::dirty_inputs_>;
 template struct PrivateMember<HeldWarnings, &DelayWarningHandler::warnings_>;
 template struct PrivateMember<WarningsLock, &DelayWarningHandler::mutex_>;
+template struct PrivateMember<Buffers, &torch::nn::Module::buffers_>;
 
 /// The lock is for nodes only; a type derived from theirs may name it.
 struct AnyNode : torch::autograd::Node {
@@ -148,6 +154,10 @@ TensorArgsByTensor& args_by_tensor(TensorArgs& all) {
 
 TensorArgsBySaved& args_by_saved_variable(TensorArgs& all) {
   return all.*member_of(BySaved());
+}
+
+at::Tensor& registered_buffer(torch::nn::Module& module, const std::string& name) {
+  return (module.*member_of(Buffers()))[name];
 }
 
 c10::ArrayRef<uint8_t> constants_of(const CompiledNodeArgs& args) {

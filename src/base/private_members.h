@@ -8,9 +8,14 @@
 #include <torch/csrc/dynamo/compiled_autograd.h>
 
 #include <mutex>
+#include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
+
+namespace torch::nn {
+class Module;
+}
 
 /// Private members of LibTorch's classes for which there is no other way. This is the only place
 /// that knows them.
@@ -47,6 +52,9 @@ std::vector<c10::Warning> take_warnings(torch::autograd::utils::DelayWarningHand
 /// The functions that were registered on a tensor with register_hook, a removed one as an empty
 /// one; null: this is another kind of hook, of a class of its own.
 const torch::autograd::hooks_list* functions_of(const torch::autograd::FunctionPreHook& hook);
+
+/// The buffer that a module has registered under this name, in the module itself.
+at::Tensor& registered_buffer(torch::nn::Module& module, const std::string& name);
 
 /// Keeps other threads from reading or releasing what the node holds: takes the lock that nodes
 /// themselves take for that.

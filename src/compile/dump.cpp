@@ -1,15 +1,12 @@
 #include "compile/dump.h"
 
-#include <sys/stat.h>
-
 #include <atomic>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <sstream>
 
 #include "ahead/errors.h"
+#include "base/files.h"
 
 namespace ahead::compiling {
 namespace {
@@ -31,22 +28,10 @@ void write(const std::string& path, const std::string& text) {
   throw UserError("dump", path + ": cannot be written. Check Options::dump_folder.");
 }
 
-/// Makes a folder and those around it. Not by std::filesystem: LibTorch brings one of its own,
-/// whose symbols come before the compiler's.
-void make_folders(const std::string& folder) {
-  for (size_t end = folder.find('/', 1);; end = folder.find('/', end + 1)) {
-    const std::string part = folder.substr(0, end);
-    if (::mkdir(part.c_str(), 0777) != 0 && errno != EEXIST) {
-      throw UserError("dump", part + ": " + std::strerror(errno) + ". Check Options::dump_folder.");
-    }
-    if (end == std::string::npos) return;
-  }
-}
-
 std::string make_folder(const std::string& parent, const std::string& name) {
   static std::atomic<size_t> next{0};
   std::string folder = parent + "/" + numbered(next.fetch_add(1), name);
-  make_folders(folder);
+  make_folders(folder, "dump", "Check Options::dump_folder.");
   return folder;
 }
 

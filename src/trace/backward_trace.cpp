@@ -1,5 +1,6 @@
 #include "trace/backward_trace.h"
 
+#include <ATen/ops/ones_like.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
@@ -100,7 +101,9 @@ edge_list BackwardTrace::begin(bool with_tangents) {
                                      ": this result says that it requires grad, but has lost its "
                                      "history. Clone it before changing its shape in place.");
     }
-    if (with_tangents) tangents_.push_back(writer_.add_tangent(output, position));
+    if (!with_tangents) continue;
+    tangents_.push_back(meta_.has_implicit_tangents ? at::ones_like(output)
+                                                    : writer_.add_tangent(output, position));
   }
   meta_.differentiable.clear();
   cut_boundaries();
@@ -145,7 +148,7 @@ void BackwardTrace::add_gradients(const std::optional<AutocastState>& autocast) 
     trace_.tangents_sharing = roots_sharing_nodes(roots, targets);
     trace_.tangents_passing_through = roots_passing_through(roots);
   }
-  writes_.watch(tangents);
+  if (!meta_.has_implicit_tangents) writes_.watch(tangents);
   std::vector<at::Tensor> gradients(targets.size());
   if (!roots.empty() && !targets.empty()) {
     std::optional<AutocastScope> scope;

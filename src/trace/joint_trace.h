@@ -140,6 +140,12 @@ class AliasedWrite : public Unsupported {
   using Unsupported::Unsupported;
 };
 
+/// A function changes the shape or the storage of a tensor from outside.
+class ReshapedInput : public Unsupported {
+ public:
+  using Unsupported::Unsupported;
+};
+
 /// Traces a function without its gradient, for inputs whose layout may change: one layout for each,
 /// nothing for those that are fixed. What is decided by sizes is noted; without guards no size
 /// changes.

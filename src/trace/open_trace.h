@@ -51,7 +51,9 @@ class OpenTrace {
   void run(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs);
   /// The arguments, by identity: they may be gone.
   const std::vector<const c10::TensorImpl*>& inputs() const { return inputs_; }
-  /// What the function returned. The trace has it no longer.
+  /// What the function returned.
+  const std::vector<at::Tensor>& results() const { return results_; }
+  /// The same; the trace has it no longer.
   std::vector<at::Tensor> take_results() { return std::move(results_); }
   /// Accumulators that leaves from outside had before set_() or resize_() in the function.
   const std::vector<NodePtr>& old_accumulators() const { return old_accumulators_; }

@@ -120,10 +120,10 @@ void Analysis::check_geometry(const Lifted& lifted) {
   const bool is_reshaped = tracing::is_reshaped(lifted);
   const bool fits = !is_reshaped || fits_storage(lifted.wrapper, lifted.real);
   if (!has_other_memory(lifted) && fits && (meta_.is_sorted || !is_reshaped)) return;
-  throw Unsupported("trace",
-                    lifted.value->meta.str() +
-                        ": the function changes the shape or the storage of a tensor from outside "
-                        "(set_, resize_, transpose_ and the like). Work on a view instead.");
+  throw ReshapedInput(
+      "trace", lifted.value->meta.str() +
+                   ": the function changes the shape or the storage of a tensor from outside "
+                   "(set_, resize_, transpose_ and the like). Work on a view instead.");
 }
 
 /// Whether set_() on the real tensor does what the function did: the memory it had before was not

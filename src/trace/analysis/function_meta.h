@@ -29,6 +29,8 @@ struct FunctionMeta {
     int32_t position;
   };
   std::vector<Differentiable> differentiable;
+  /// The tangents are ones that the graph makes itself, rather than inputs of it.
+  bool has_implicit_tangents = false;
   /// How often each tensor from outside had been written to.
   std::vector<uint64_t> mutation_counts;
   /// Grad mode as the function left it.
