@@ -1,5 +1,8 @@
+#include <torch/csrc/autograd/variable.h>
+
 #include "ahead/errors.h"
 #include "ahead/exported.h"
+#include "base/private_members.h"
 #include "export/export_trace.h"
 #include "export/module_state.h"
 #include "export/name_inputs.h"
@@ -15,6 +18,33 @@ void check_arguments(const std::vector<at::Tensor>& inputs, const exporting::Mod
     throw UserError("export", "argument " + std::to_string(i) + ": it is the module's own \"" +
                                   own->name + "\". Pass a tensor of your own.");
   }
+}
+
+bool has_hooks(const at::Tensor& tensor) {
+  for (const auto& hook : torch::autograd::impl::hooks(tensor)) {
+    const torch::autograd::hooks_list* functions = functions_of(*hook);
+    if (functions == nullptr) return true;
+    for (const auto& function : *functions) {
+      if (function) return true;  // a removed one is empty
+    }
+  }
+  return false;
+}
+
+/// A hook changes the gradient that eager leaves in `.grad`, and is no part of any graph.
+void check_no_hooks(const at::Tensor& tensor, const std::string& what) {
+  if (!tensor.requires_grad() || !has_hooks(tensor)) return;
+  throw Unsupported("export",
+                    what +
+                        ": it has a hook (register_hook), which no exported gradient would "
+                        "call. Remove it, and change gradients where they are used.");
+}
+
+void check_no_hooks(const std::vector<at::Tensor>& inputs, const exporting::ModuleState& state) {
+  for (const exporting::NamedTensor& parameter : state.parameters)
+    check_no_hooks(parameter.tensor, "\"" + parameter.name + "\"");
+  for (size_t i = 0; i < inputs.size(); ++i)
+    check_no_hooks(inputs[i], "argument " + std::to_string(i));
 }
 
 void check_loss_named(const ExportOptions& options) {
@@ -101,6 +131,7 @@ ExportedModule detail::export_flat(const std::shared_ptr<torch::nn::Module>& mod
   check_loss_named(options);
   exporting::TracedModule traced{{}, exporting::ModuleState(*module), 0, {}};
   check_arguments(inputs, traced.state);
+  if (options.trace_joint) check_no_hooks(inputs, traced.state);
   exporting::BufferWatch buffers(*module);
   const FlatFunction function = [&](const std::vector<at::Tensor>& leaves) {
     std::vector<at::Tensor> results = forward(leaves);

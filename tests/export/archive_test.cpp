@@ -118,6 +118,27 @@ TEST(ExportArchive, ReadsBackWhatWasWritten) {
   expect_same({exported(inputs)}, {loaded(inputs)});
 }
 
+TEST(ExportArchive, TensorsThatShareMemoryShareItAgain) {
+  const at::Tensor x = torch::rand({2, 3});
+  const std::string folder = folder_of("alias");
+  struct AliasImpl : torch::nn::Module {
+    AliasImpl() : weight(register_parameter("weight", torch::rand({3}))) {}
+    at::Tensor forward(const at::Tensor& in) { return in * weight + weight.data() * 2; }
+    at::Tensor weight;
+  };
+  auto module = std::make_shared<AliasImpl>();
+  const ExportedModule exported = aot::export_module(module, {x});
+  exported.save(folder);
+  const ExportedModule loaded = ExportedModule::load(folder);
+  ASSERT_EQ(loaded.signature.constants().size(), 1u);
+  EXPECT_TRUE(loaded.tensor("constant0").is_alias_of(loaded.tensor("weight")));
+  const torch::NoGradGuard no_grad;
+  module->weight.mul_(3);
+  loaded.tensor("weight").mul_(3);
+  expect_same({module->forward(x)}, loaded({x}));
+  expect_same({module->forward(x)}, exported({x}));
+}
+
 TEST(ExportArchive, ModulesWithoutTensors) {
   const std::string folder = folder_of("empty");
   torch::nn::ReLU module;

@@ -152,6 +152,21 @@ TEST(ExportErrors, ArgumentsAndNames) {
   EXPECT_THROW(exported({torch::rand({4})}), UserError);
 }
 
+TEST(ExportErrors, HooksOfParametersAndArguments) {
+  auto module = std::make_shared<AnyImpl>(
+      [](AnyImpl& m, const at::Tensor& x) { return Tensors{(x * m.weight).sum()}; });
+  const at::Tensor x = leaf({3});
+  const auto halve = [](const at::Tensor& gradient) { return gradient / 2; };
+  const auto hook = module->weight.register_hook(halve);
+  expect_says(error_of([&] { aot::export_module(module, {x}, joint()); }),
+              "\"weight\": it has a hook (register_hook)");
+  EXPECT_NO_THROW(aot::export_module(module, {x}));
+  module->weight.remove_hook(hook);
+  x.register_hook(halve);
+  expect_says(error_of([&] { aot::export_module(module, {x}, joint()); }),
+              "argument 0: it has a hook (register_hook)");
+}
+
 TEST(ExportErrors, WhatDependsOnValues) {
   const std::string said = complaint([](AnyImpl&, const at::Tensor& x) {
     return Tensors{x.sum().item<float>() > 0 ? x + 1 : x - 1};

@@ -183,6 +183,58 @@ TEST(ExportPrograms, TrainsAnLstm) {
   expect_trains_alike(eager, other, make_batch, joint());
 }
 
+struct SequenceImpl : torch::nn::Module {
+  SequenceImpl() {
+    lstm = register_module("lstm", torch::nn::LSTM(torch::nn::LSTMOptions(5, 4).num_layers(2)));
+    head = register_module("head", torch::nn::Linear(4, 3));
+  }
+  at::Tensor forward(const at::Tensor& sequence, const at::Tensor& targets) {
+    const at::Tensor last = std::get<0>(lstm->forward(sequence))[-1];
+    return torch::nn::functional::cross_entropy(head->forward(last), targets);
+  }
+  torch::nn::LSTM lstm{nullptr};
+  torch::nn::Linear head{nullptr};
+};
+TORCH_MODULE(Sequence);
+
+TEST(ExportPrograms, TrainsLayersOfLstms) {
+  auto [eager, other] = twins<Sequence>();
+  expect_trains_alike(
+      eager, other,
+      [] {
+        return Tensors{torch::randn({6, 2, 5}), torch::randint(3, {2})};
+      },
+      joint());
+}
+
+struct CheckpointedImpl : torch::nn::Module {
+  CheckpointedImpl() {
+    first = register_module("first", torch::nn::Linear(8, 8));
+    last = register_module("last", torch::nn::Linear(8, 4));
+  }
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& targets) {
+    const at::Tensor y = ahead::checkpoint(
+        CheckpointPolicy::recompute_everything(),
+        [this](const at::Tensor& in) {
+          return torch::dropout(first->forward(in).relu(), 0.2, true);
+        },
+        x);
+    return torch::nn::functional::cross_entropy(last->forward(y), targets);
+  }
+  torch::nn::Linear first{nullptr}, last{nullptr};
+};
+TORCH_MODULE(Checkpointed);
+
+TEST(ExportPrograms, TrainsAcrossCheckpoints) {
+  auto [eager, other] = twins<Checkpointed>();
+  expect_trains_alike(
+      eager, other,
+      [] {
+        return Tensors{torch::randn({6, 8}), torch::randint(4, {6})};
+      },
+      joint());
+}
+
 TEST(ExportPrograms, CountersAveragesAndAMaskThatIsNotRegistered) {
   auto [eager, other] = twins<Counting>();
   const ExportedModule exported = export_module(other, Tensors{torch::randn({4, 3})});
