@@ -26,6 +26,7 @@ LAYERS = {
     "passes": 3,
     "partition": 3,
     "runtime": 4,
+    "subclass": 4,
     "observe": 5,
     "plan": 5,
     "export": 5,

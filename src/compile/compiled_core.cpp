@@ -186,7 +186,9 @@ std::vector<Program> CompiledCore::programs() const {
 
 std::string CompiledCore::explain(const FlatTree& inputs) const {
   if (const auto reason = state_->eager_reason.load()) return "runs eagerly: " + *reason;
-  const Situation now{inputs, Ambient::current()};
+  const bool is_wrapped = has_wrappers(inputs.leaves);
+  const FlatTree plain = is_wrapped ? with_plain_leaves(inputs) : inputs;
+  const Situation now{plain, Ambient::current(), nullptr, is_wrapped ? &inputs.leaves : nullptr};
   const std::shared_ptr<const State::Entries> entries = state_->entries.load();
   if (entries->empty()) return "nothing is compiled yet";
   std::string text;

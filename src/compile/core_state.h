@@ -109,6 +109,8 @@ struct Observation::State {
 
   /// The arguments, to which `now` refers.
   const FlatTree inputs;
+  const std::vector<at::Tensor> outer;  ///< the user's; see Situation::outer
+  const std::vector<int64_t> versions;  ///< theirs, if wrappers are among them
   const HostParts host;
   const observe::HostSnapshot host_before;
   const Situation now;

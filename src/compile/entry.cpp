@@ -25,6 +25,7 @@ CallKind::CallKind(const Situation& now, compiling::ModuleWatch::Readings module
                    const std::shared_ptr<const runtime::CallPlan>& call_plan,
                    const std::vector<at::Tensor>& arguments, bool with_offsets)
     : spec(now.inputs.spec),
+      wrapped(now.outer == nullptr ? std::nullopt : std::optional<WrappedLayout>(*now.outer)),
       ambient(now.ambient),
       modules(std::move(module_readings)),
       dependence(std::move(value)),
@@ -33,6 +34,8 @@ CallKind::CallKind(const Situation& now, compiling::ModuleWatch::Readings module
 
 bool CallKind::fits(const Situation& now, const compiling::ModuleWatch& watch,
                     const Dependence& depends_on, const std::vector<at::Tensor>& arguments) const {
+  if (wrapped ? now.outer == nullptr || !wrapped->holds(*now.outer) : now.outer != nullptr)
+    return false;
   return ambient == now.ambient && watch.holds(modules) && guard.holds(*plan, arguments) &&
          spec == now.inputs.spec && (dependence == nullptr || depends_on.is(*dependence));
 }
@@ -47,6 +50,8 @@ std::string CallKind::reason(const Situation& now, const compiling::ModuleWatch&
     return "a module was switched between train() and eval(), or drops with another probability";
   if (dependence != nullptr && !depends_on.is(*dependence))
     return "Options::depends_on was " + dependence->str() + " and is " + depends_on.value()->str();
+  if (wrapped ? now.outer == nullptr || !wrapped->holds(*now.outer) : now.outer != nullptr)
+    return "an argument is a wrapper of another class, metadata or look";
   return guard.reason(*plan, arguments);
 }
 
@@ -90,8 +95,8 @@ std::optional<std::vector<at::Tensor>> Entry::arguments(const Situation& now) co
 bool Entry::fits(const Situation& now, const compiling::ModuleWatch& watch,
                  const Dependence& depends_on) const {
   for (const Pinned& pin : pinned) {
-    if (pin.argument >= now.inputs.leaves.size()) return false;
-    const c10::TensorImpl* given = now.inputs.leaves[pin.argument].unsafeGetTensorImpl();
+    if (pin.argument >= now.arguments().size()) return false;
+    const c10::TensorImpl* given = now.arguments()[pin.argument].unsafeGetTensorImpl();
     const bool is_held = pin.handle && now.host != nullptr;
     if (given != (is_held ? observe::handle_at(*now.host, *pin.handle).unsafeGetTensorImpl()
                           : pin.tensor._unsafe_get_target()))
@@ -106,6 +111,10 @@ bool Entry::fits(const Situation& now, const compiling::ModuleWatch& watch,
     const at::Tensor tensor = observe::lock(hooked.tensor);
     if (tensor.defined() && observe::count_hooks(tensor) != hooked.count) return false;
   }
+  if (wrapped != nullptr) {
+    now.apart = wrapped->arguments(now.arguments());
+    return now.apart && kind.fits(now, watch, depends_on, now.apart->plain);
+  }
   if (!has_state) return kind.fits(now, watch, depends_on, now.inputs.leaves);
   const auto all = arguments(now);
   return all && kind.fits(now, watch, depends_on, *all);
@@ -113,6 +122,11 @@ bool Entry::fits(const Situation& now, const compiling::ModuleWatch& watch,
 
 std::string Entry::reason(const Situation& now, const compiling::ModuleWatch& watch,
                           const Dependence& depends_on) const {
+  if (wrapped != nullptr) {
+    const auto apart = wrapped->arguments(now.arguments());
+    if (!apart) return "an argument or a captured wrapper is made in another way, or is gone";
+    return kind.reason(now, watch, depends_on, apart->plain);
+  }
   if (!has_state) return kind.reason(now, watch, depends_on, now.inputs.leaves);
   if (const auto all = arguments(now)) return kind.reason(now, watch, depends_on, *all);
   if (!states_of_host(*seen.load()->tape))

@@ -11,6 +11,7 @@
 #include "compile/module_watch.h"
 #include "compile/pipeline.h"
 #include "compile/split_program.h"
+#include "compile/wrapped_call.h"
 #include "observe/state/host_snapshot.h"
 #include "observe/tape/tape.h"
 #include "runtime/call/call_guards.h"
@@ -22,6 +23,14 @@ struct Situation {
   const FlatTree& inputs;
   Ambient ambient;
   const HostParts* host = nullptr;  ///< the callable's own bytes; null: not looked at
+  /// The arguments if wrappers are among them: `inputs` has the plain tensors inside. Else null.
+  const std::vector<at::Tensor>* outer = nullptr;
+  /// The plain tensors as the program needs them that was asked last.
+  mutable std::optional<WrappedLayout::Apart> apart = {};
+
+  const std::vector<at::Tensor>& arguments() const {
+    return outer == nullptr ? inputs.leaves : *outer;
+  }
 };
 
 /// All calls that cannot be told apart without running the user's function.
@@ -39,6 +48,7 @@ struct CallKind {
                      const Dependence& depends_on, const std::vector<at::Tensor>& arguments) const;
 
   TreeSpec spec;
+  std::optional<WrappedLayout> wrapped;  ///< how arguments are made, if wrappers are among them
   Ambient ambient;
   compiling::ModuleWatch::Readings modules;
   std::shared_ptr<const Dependence::Value> dependence;  ///< null: there is none
@@ -76,6 +86,8 @@ struct Entry {
   compiling::Compilation compiled;  ///< empty for calls that run eagerly
   /// Runs instead of the plan, which only tells what the calls are like; null: the plan runs.
   std::unique_ptr<compiling::SplitProgram> split;
+  /// What happens around the plan in calls with wrappers; null: there are none.
+  std::shared_ptr<WrappedProgram> wrapped;
   /// Why calls run eagerly; empty if they do not.
   std::string eager_reason;
   /// For each captured tensor the fewest owners it has been seen with, this entry among them.

@@ -18,6 +18,7 @@ class ObservedCall {
       : options_(options), compilers_(compilers), state_(state) {}
 
   Served serve(const FlatTree& inputs, const HostParts& host);
+  Served serve(const Situation& now);
   void finish(Observation::State& observation, const CompiledCore::Ending& ending,
               const CompiledCore::MakePrototype& prototype);
 
@@ -66,6 +67,12 @@ class ObservedCall {
   std::shared_ptr<Entry> compile(Observation::State& observation,
                                  const std::shared_ptr<const observe::Tape>& tape,
                                  const CompiledCore::MakePrototype& prototype);
+
+  /// The same for a call with wrappers among its arguments or what it captured.
+  std::shared_ptr<Entry> compile_wrapped(Observation::State& observation,
+                                         const std::shared_ptr<const observe::Tape>& tape,
+                                         const CompiledCore::MakePrototype& prototype);
+  static void pin(const Observation::State& observation, const observe::Tape& tape, Entry& entry);
 
   const Options& options_;
   const Compilers& compilers_;

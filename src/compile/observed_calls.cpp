@@ -29,6 +29,13 @@ bool is_dense(const at::Tensor& tensor) {
          !tensor.is_quantized();
 }
 
+std::vector<int64_t> versions_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<int64_t> versions;
+  for (const at::Tensor& tensor : tensors)
+    versions.push_back(tensor.is_inference() ? 0 : tensor._version());
+  return versions;
+}
+
 }  // namespace
 
 Observation::Observation() = default;
@@ -39,13 +46,15 @@ Observation::State::State(const Situation& situation, std::shared_ptr<const Tape
                           const std::vector<observe::WeakTensor>& leaves,
                           std::atomic<uint64_t>& stored)
     : inputs(situation.inputs),
+      outer(situation.arguments()),
+      versions(versions_of(outer)),
       host(*situation.host),
       host_before(host),
-      now{inputs, situation.ambient, &host},
+      now{inputs, situation.ambient, &host, situation.outer == nullptr ? nullptr : &outer},
       before(std::move(call_before)),
       stores(stored),
       recorder(std::make_shared<observe::Recorder>(
-          inputs.leaves, before, observe::HandleWatch(host, host_before, handles), leaves)) {}
+          outer, before, observe::HandleWatch(host, host_before, handles), leaves)) {}
 
 Served ObservedCall::run_eagerly() {
   state_.eager_calls.fetch_add(1, std::memory_order_relaxed);
@@ -62,7 +71,15 @@ Served ObservedCall::serve(const FlatTree& inputs, const HostParts& host) {
     state_.say(reason, " Such calls run eagerly.");
     return run_eagerly();
   }
-  const Situation now{inputs, Ambient::current(), &host};
+  if (has_wrappers(inputs.leaves)) {
+    const FlatTree plain = with_plain_leaves(inputs);
+    return serve(Situation{plain, Ambient::current(), &host, &inputs.leaves});
+  }
+  return serve(Situation{inputs, Ambient::current(), &host});
+}
+
+Served ObservedCall::serve(const Situation& now) {
+  const HostParts& host = *now.host;
   std::vector<std::shared_ptr<Entry>> entries;
   Served served;
   bool is_eager = false, is_due = false;
@@ -126,7 +143,9 @@ Served ObservedCall::run(const std::shared_ptr<Entry>& entry, const Situation& n
   if (entry->reads_values) before.emplace();
   Served served{entry};
   try {
-    const std::vector<at::Tensor>& given = state ? state->arguments() : now.inputs.leaves;
+    const std::vector<at::Tensor>& given = entry->wrapped != nullptr ? now.apart->plain
+                                           : state                   ? state->arguments()
+                                                                     : now.inputs.leaves;
     if (entry->split != nullptr) {
       std::optional<std::vector<at::Tensor>> results = run_parts(*entry, given);
       if (!results) return {};
@@ -137,6 +156,9 @@ Served ObservedCall::run(const std::shared_ptr<Entry>& entry, const Situation& n
           tensor.mutable_grad().reset();
       }
       served.results = runtime::call(entry->kind.plan, given);
+      if (entry->wrapped != nullptr)
+        served.results =
+            entry->wrapped->finish(now.arguments(), *now.apart, std::move(served.results));
     }
   } catch (const observe::ValueMismatch&) {
     before->apply();

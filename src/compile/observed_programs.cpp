@@ -6,11 +6,24 @@
 #include "compile/tape_rules.h"
 #include "observe/state/entry_state.h"
 #include "observe/tape/replay.h"
+#include "tensors/wrapper_keys.h"
 
 /// Programs that are made of recordings.
 namespace ahead::detail {
 
 using observe::Tape;
+
+namespace {
+
+bool captures_wrappers(const Tape& tape) {
+  for (const observe::CapturedTensor& captured : tape.captured) {
+    const at::Tensor tensor = observe::lock(captured.tensor);
+    if (tensor.defined() && tensors::is_wrapper(tensor)) return true;
+  }
+  return false;
+}
+
+}  // namespace
 
 Options ObservedCall::options_for(bool reads) const {
   Options options = options_;
@@ -31,9 +44,55 @@ compiling::Compilation ObservedCall::make(const aot::FlatFunction& function,
   return made;
 }
 
+/// Notes which arguments the callable holds as well.
+void ObservedCall::pin(const Observation::State& observation, const Tape& tape, Entry& entry) {
+  for (size_t i = 0; i < observation.outer.size(); ++i) {
+    const at::Tensor& leaf = observation.outer[i];
+    const auto handles = observation.host_before.find(leaf.unsafeGetTensorImpl());
+    if (handles.empty()) continue;
+    entry.pinned.push_back({i, observe::WeakTensor(leaf.getIntrusivePtr())});
+    for (const observe::HeldTensor& held : tape.held) {
+      if (handles.size() == 1 && held.handle == handles[0]) entry.pinned.back().handle = handles[0];
+    }
+  }
+}
+
+std::shared_ptr<Entry> ObservedCall::compile_wrapped(Observation::State& observation,
+                                                     const std::shared_ptr<const Tape>& tape,
+                                                     const CompiledCore::MakePrototype& prototype) {
+  if (observe::has_hooks(*tape))
+    throw Unsupported("compile",
+                      "register_hook, retain_grad: the function registers a hook, and has wrappers "
+                      "among its tensors. Do so outside, on what it returns.");
+  auto wrapped = std::make_shared<WrappedProgram>(*tape, observation.outer, observation.versions);
+  at::AutoGradMode grad_mode(observation.now.ambient.grad_mode);
+  const observe::AtEntry at_entry(observation.recorder->entry_states());
+  const bool reads = reads_values(*tape);
+  std::vector<at::Tensor> arguments;
+  compiling::Compilation made;
+  do {
+    arguments = wrapped->arguments(observation.outer).value().plain;
+    made = make(wrapped->plain_function(tape), arguments, options_for(reads),
+                observation.before.get());
+  } while (wrapped->has_other_gradients());
+  auto entry =
+      std::make_shared<Entry>(CallKind(observation.now, state_.modules.read(),
+                                       options_.depends_on ? options_.depends_on.value() : nullptr,
+                                       made.plan, arguments, made.with_offsets));
+  entry->prototype = prototype();
+  entry->compiled = std::move(made);
+  entry->wrapped = std::move(wrapped);
+  entry->reads_values = reads;
+  pin(observation, *tape, *entry);
+  entry->count_owners();
+  return entry;
+}
+
 std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
                                              const std::shared_ptr<const Tape>& tape,
                                              const CompiledCore::MakePrototype& prototype) {
+  if (observation.now.outer != nullptr || captures_wrappers(*tape))
+    return compile_wrapped(observation, tape, prototype);
   std::vector<at::Tensor> arguments = observation.inputs.leaves;
   for (const observe::CapturedTensor& captured : tape->captured) {
     if (captured.is_state) arguments.push_back(captured.state);
@@ -62,16 +121,7 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
   entry->split = std::move(split);
   entry->reads_values = reads;
   entry->has_state = !tape->stored.empty() || !tape->held.empty() || !tape->takings.empty();
-  for (size_t i = 0; i < observation.inputs.leaves.size(); ++i) {
-    const at::Tensor& leaf = observation.inputs.leaves[i];
-    const auto handles = observation.host_before.find(leaf.unsafeGetTensorImpl());
-    if (handles.empty()) continue;
-    entry->pinned.push_back({i, observe::WeakTensor(leaf.getIntrusivePtr())});
-    for (const observe::HeldTensor& held : tape->held) {
-      if (handles.size() == 1 && held.handle == handles[0])
-        entry->pinned.back().handle = handles[0];
-    }
-  }
+  pin(observation, *tape, *entry);
   if (entry->has_state) entry->kind_by_arguments.emplace(observation.candidate->kind);
   for (const observe::CapturedTensor& captured : tape->captured) {
     if (state_.depends_on_grads && captured.grad_of == nullptr)

@@ -28,7 +28,8 @@ void check_supported(const at::Tensor& real) {
                       "a tensor with a tangent of forward mode meets the traced function; graphs "
                       "have gradients of backward mode only. Call the function uncompiled.");
   }
-  const char* kind = real.layout() == at::kMkldnn    ? "an MKL-DNN"
+  const char* kind = tensors::is_wrapper(real)       ? "a wrapper"
+                     : real.layout() == at::kMkldnn  ? "an MKL-DNN"
                      : real.is_nested()              ? "a nested"
                      : real.is_quantized()           ? "a quantized"
                      : real.layout() != at::kStrided ? "a sparse"

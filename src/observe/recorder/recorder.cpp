@@ -16,6 +16,7 @@
 #include "observe/recorder/fallback.h"
 #include "observe/recorder/place.h"
 #include "tensors/map_tensors.h"
+#include "tensors/wrapper_call.h"
 
 namespace ahead::observe {
 namespace {
@@ -212,7 +213,7 @@ void Recorder::note_looks(const ObservedOp& op, const c10::IValue* results, Step
 /// Watches new memory to which the host may write. It is made copy-on-write where possible, which
 /// shows whether somebody asked for its address.
 void Recorder::watch_memory(const ObservedOp& op, const at::Tensor& tensor, VariableId id) {
-  if (!has_place(tensor) || tensor.numel() == 0) return;
+  if (!has_place(tensor) || tensor.numel() == 0 || tensors::is_wrapper(tensor)) return;
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
   if (!op.makes_unfilled) {
     const bool can_tell = tensor.device().is_cpu() && tensor.storage().use_count() == 1 &&
@@ -358,6 +359,8 @@ void Recorder::call(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
   Step step{Step::Kind::Call};
   step.op = &op;
   take_arguments(op, &stack[base], step);
+  const bool reads_wrapper =
+      op.reads_value && tensors::has_wrapper(c10::ArrayRef<c10::IValue>(stack).slice(base));
   step.number = scopes_.empty() ? 0 : static_cast<uint32_t>(scopes_.back() + 1);
   const size_t index = add(std::move(step));
   // Where autocast handles the operator, it calls it once more, like a composite operator.
@@ -398,6 +401,7 @@ void Recorder::call(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
     if (is_composite) {
       tape_->steps[index].is_apart = true;
     } else {
+      if (reads_wrapper) refuse(op.op->name() + ": it reads a value of a wrapper. Do so outside.");
       read_value(index, stack[base]);
     }
   } else if (is_composite) {

@@ -8,6 +8,7 @@
 #include "observe/recorder/place.h"
 #include "observe/recorder/recorder.h"
 #include "observe/state/state_tensor.h"
+#include "tensors/wrapper_keys.h"
 
 /// The variables of a recording: which one a tensor is, and what happened to it without an
 /// operator.
@@ -174,6 +175,8 @@ VariableId Recorder::add_captured(const at::Tensor& tensor) {
   const VariableId id = add_variable(tensor);
   CapturedTensor captured{id, WeakTensor(tensor.getIntrusivePtr())};
   if (has_place(tensor)) captured.look = TensorMeta::of(tensor);
+  const bool is_wrapper = tensors::is_wrapper(tensor);
+  if (!tensor.is_inference()) captured.version = tensor._version();
   captured.had_grad = first_grad == first_grads_.end() ? peek_grad(tensor) != nullptr
                                                        : first_grad->second.shell.defined();
   captured.num_hooks =
@@ -198,12 +201,13 @@ VariableId Recorder::add_captured(const at::Tensor& tensor) {
     const bool is_another =
         position >= before_->captured.size() ||
         before_->captured[position].tensor._unsafe_get_target() != tensor.unsafeGetTensorImpl();
-    const bool is_small = has_place(tensor) && tensor.nbytes() <= most_compared_bytes;
+    const bool is_small =
+        has_place(tensor) && !is_wrapper && tensor.nbytes() <= most_compared_bytes;
     if (is_another && !may_be_state && is_small && !captured.grad_of && !tensor.requires_grad() &&
         !tensor.is_meta())
       captured.contents = copy_of(tensor);
   }
-  const bool is_tiny = has_place(tensor) && tensor.nbytes() <= most_constant_bytes;
+  const bool is_tiny = has_place(tensor) && !is_wrapper && tensor.nbytes() <= most_constant_bytes;
   if (before_ == nullptr && is_tiny && !captured.grad_of && tensor.device().is_cpu() &&
       !tensor.requires_grad())
     captured.contents = copy_of(tensor);
@@ -374,6 +378,8 @@ void Recorder::note_grad(VariableId id, const at::Tensor& tensor) {
   const c10::TensorImpl* now = peek_grad(tensor);
   if (now == variables_[static_cast<size_t>(id)].grad) return;
   variables_[static_cast<size_t>(id)].grad = now;
+  if (now != nullptr && (tensors::is_wrapper(tensor) || tensors::is_wrapper(tensor.grad())))
+    refuse("backward(): it leaves a wrapper in a .grad. Call it outside of the function.");
   Step step{Step::Kind::SetGrad};
   step.ins = {id, now == nullptr ? no_variable : meet(tensor.grad())};
   add(std::move(step));

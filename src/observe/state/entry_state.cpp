@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "tensors/wrapper_keys.h"
+
 namespace ahead::observe {
 namespace {
 
@@ -55,9 +57,11 @@ at::Tensor lock(const WeakTensor& tensor) {
 }
 
 at::Tensor shell_of(const at::Tensor& tensor) {
+  const c10::DispatchKeySet keys = tensors::is_wrapper(tensor)
+                                       ? c10::DispatchKeySet(tensor.options().computeDispatchKey())
+                                       : tensor.key_set();
   auto shell = c10::make_intrusive<c10::TensorImpl>(
-      storage_without_memory(tensor.storage().nbytes(), tensor.device()), tensor.key_set(),
-      tensor.dtype());
+      storage_without_memory(tensor.storage().nbytes(), tensor.device()), keys, tensor.dtype());
   shell->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
   return at::Tensor(std::move(shell));
 }

@@ -125,6 +125,7 @@ struct CapturedTensor {
   TensorMeta look = {};
   bool had_grad = false;  ///< when the call began
   size_t num_hooks = 0;   ///< likewise
+  int64_t version = 0;    ///< of a wrapper, likewise
   /// The leaf whose `.grad` it was when the call began; null: none's.
   const c10::TensorImpl* grad_of = nullptr;
   /// Its contents, if the code seems to make it anew in each call; undefined: not looked at.

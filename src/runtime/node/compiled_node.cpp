@@ -10,6 +10,7 @@
 #include "ahead/errors.h"
 #include "runtime/call/log_tensors.h"
 #include "runtime/node/hand_over.h"
+#include "tensors/wrapper_keys.h"
 
 namespace ahead::runtime {
 
@@ -117,8 +118,19 @@ void CompiledNode::save_again(const std::vector<at::Tensor>& inputs, const at::T
 }
 
 /// What is checked before a backward begins.
+void CompiledNode::check_plain(const variable_list& gradients) {
+  for (const at::Tensor& gradient : gradients) {
+    if (!gradient.defined() || !tensors::is_wrapper(gradient)) continue;
+    throw UserError("backward",
+                    "During the backward, we encountered a tensor subclass where we guessed its "
+                    "metadata incorrectly. The result is a plain tensor, its gradient is not. Let "
+                    "the wrapper that it meets be part of the compiled function.");
+  }
+}
+
 void CompiledNode::enter(const variable_list& gradients) {
   TORCH_CHECK(!is_empty_, torch::autograd::ERR_BACKWARD_TWICE);
+  check_plain(gradients);
   check_hooks(gradients);
   if (plan_->verbose) log_tensors(name() + " is given the gradients", gradients);
   if (plan_->asserts != nullptr) plan_->asserts->check_tangents(gradients);

@@ -106,6 +106,7 @@ class CompiledNode final : public torch::autograd::Node {
                                                  const BackwardVariants::Mask& wanted);
   c10::intrusive_ptr<HandOver> begin(torch::autograd::variable_list&& gradients,
                                      const BackwardVariants::Mask& wanted);
+  static void check_plain(const torch::autograd::variable_list& gradients);
   void enter(const torch::autograd::variable_list& gradients);
   void branch_off(const BackwardPlan::PartlyReached& part, torch::autograd::edge_list& edges);
   torch::autograd::Edge edge_of_output(size_t index, const at::Tensor& output);

@@ -10,6 +10,7 @@
 #include "ops/layout_rules.h"
 #include "tensors/below_tracing.h"
 #include "tensors/map_tensors.h"
+#include "tensors/wrapper_call.h"
 #include "trace/dispatch/handlers.h"
 #include "trace/dispatch/inference.h"
 #include "trace/eager/in_place.h"
@@ -330,6 +331,14 @@ void FakeHandler::add_written(Node* node) {
 }
 
 void handle_fake(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  const c10::ArrayRef<c10::IValue> all(*stack);
+  if (tensors::has_wrapper(all.slice(all.size() - handle.schema().arguments().size())))
+    return tensors::call_wrapper(handle, *stack);
+  if (tensors::SuspendedFunctionalization::is_active()) {
+    // An operator on wrappers calls one on other tensors, from autograd or from a composite.
+    const tensors::ResumedFunctionalization resumed(/*inside_wrapper=*/false);
+    return handle.callBoxed(stack);
+  }
   FakeHandler(handle, *stack).run();
 }
 

@@ -6,6 +6,7 @@
 
 #include "ahead/errors.h"
 #include "base/autocast.h"
+#include "tensors/wrapper_call.h"
 #include "trace/dispatch/custom_op.h"
 #include "trace/dispatch/traced_call.h"
 #include "trace/dispatch/writing_call.h"
@@ -33,6 +34,7 @@ class LiftHandler {
     std::optional<c10::impl::ExcludeDispatchKeyGuard> once;
     if (!op_.is_transparent) once.emplace(c10::DispatchKey::DeferredInit);
     lift_arguments();
+    if (tensors::has_wrapper(call_.arguments())) return call_on_wrappers();
     before();
     call();
     after();
@@ -60,10 +62,17 @@ class LiftHandler {
     });
   }
 
+  /// What wrappers are made of is traced when their class calls operators on it.
+  void call_on_wrappers() {
+    const tensors::SuspendedFunctionalization suspended;
+    keys_ = keys_.remove(c10::DispatchKey::Functionalize);
+    redispatch();
+  }
+
   /// Wrapped numbers stay as they are: they become constants, not inputs.
   static bool is_plain(const at::Tensor& tensor) {
     return tensor.defined() && !is_traced(tensor) && !is_fake(tensor) &&
-           !tensor.unsafeGetTensorImpl()->is_wrapped_number();
+           !tensors::is_wrapper(tensor) && !tensor.unsafeGetTensorImpl()->is_wrapped_number();
   }
 
   void before() {

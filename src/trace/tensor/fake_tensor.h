@@ -9,6 +9,7 @@
 
 #include "ahead/graph.h"
 #include "ir/sizes/layout.h"
+#include "tensors/wrapper_keys.h"
 
 namespace ahead::tracing {
 
@@ -53,7 +54,7 @@ class FakeTensor final : public c10::TensorImpl {
 /// True for fake tensors themselves, not for the functional wrappers around them.
 inline bool is_fake(const at::Tensor& tensor) {
   return tensor.key_set().has(c10::DispatchKey::Fake) &&
-         !tensor.key_set().has(c10::DispatchKey::Functionalize);
+         !tensor.key_set().has(c10::DispatchKey::Functionalize) && !tensors::is_wrapper(tensor);
 }
 
 /// True for what user code holds while tracing: a functional wrapper around a fake tensor.

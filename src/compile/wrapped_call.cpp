@@ -1,0 +1,377 @@
+#include "compile/wrapped_call.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "ahead/errors.h"
+#include "observe/state/entry_state.h"
+#include "observe/tape/replay.h"
+#include "tensors/wrapper_impl.h"
+
+namespace ahead::detail {
+namespace {
+
+using observe::Step;
+using observe::Tape;
+using observe::VariableId;
+using subclass::Exchange;
+using subclass::Recipe;
+
+std::shared_ptr<const Exchange> made_alike(const at::Tensor& tensor) {
+  Recipe recipe = Recipe::of(tensor);
+  return std::make_shared<const Exchange>(Exchange{recipe, recipe});
+}
+
+/// How the gradient of a result is expected.
+std::shared_ptr<const Exchange> exchange_of_result(const at::Tensor& result) {
+  const at::Tensor tangent = tensors::as_wrapper(result).inside()->coerce_tangent(result.detach());
+  return std::make_shared<const Exchange>(Exchange{Recipe::of(result), Recipe::of(tangent)});
+}
+
+torch::autograd::Node* history_of(const at::Tensor& tensor) {
+  return tensor.requires_grad() ? torch::autograd::impl::gradient_edge(tensor).function.get()
+                                : nullptr;
+}
+
+[[noreturn]] void refuse_wrapper(const std::string& why) {
+  throw Unsupported("compile", why);
+}
+
+/// The view operator that made a variable, if one did.
+struct MadeView {
+  size_t step;
+  size_t source, result;
+  VariableId viewed;
+};
+using MadeViews = std::unordered_map<VariableId, MadeView>;
+
+MadeViews find_views(const Tape& tape) {
+  MadeViews views;
+  for (size_t i = 0; i < tape.steps.size(); ++i) {
+    const Step& step = tape.steps[i];
+    if (step.kind != Step::Kind::Call || step.op->is_composite) continue;
+    const auto& returns = step.op->handle.schema().returns();
+    if (returns.size() != 1 || returns[0].alias_info() == nullptr ||
+        returns[0].alias_info()->isWrite())
+      continue;
+    size_t next = 0;
+    for (size_t k = 0; k < step.op->arguments.size(); ++k) {
+      if (step.op->arguments[k].holds != observe::ObservedOp::Holds::Tensor ||
+          step.args[k].isBool())
+        continue;
+      const VariableId from = step.ins[next++];
+      if (!step.op->arguments[k].is_viewed) continue;
+      for (size_t r = 0; r < step.outs.size(); ++r) {
+        if (step.outs[r] != from) views.emplace(step.outs[r], MadeView{i, k, r, from});
+      }
+      break;
+    }
+  }
+  return views;
+}
+
+}  // namespace
+
+bool has_wrappers(const std::vector<at::Tensor>& tensors) {
+  return std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
+    return tensor.defined() && tensors::is_wrapper(tensor);
+  });
+}
+
+FlatTree with_plain_leaves(const FlatTree& inputs) {
+  FlatTree plain{{}, inputs.spec};
+  for (const at::Tensor& leaf : inputs.leaves) subclass::append_plain(leaf, plain.leaves);
+  return plain;
+}
+
+WrappedLayout::WrappedLayout(const std::vector<at::Tensor>& outer) {
+  for (size_t i = 0; i < outer.size(); ++i) {
+    first_.push_back(i);
+    for (size_t k = 0; k < i; ++k) {
+      if (outer[k].is_same(outer[i])) first_[i] = std::min(first_[i], k);
+    }
+    exchanges_.push_back(made_alike(outer[i]));
+    requires_grad_.push_back(outer[i].requires_grad());
+  }
+}
+
+bool WrappedLayout::holds(const std::vector<at::Tensor>& outer) const {
+  if (outer.size() != exchanges_.size()) return false;
+  for (size_t i = 0; i < outer.size(); ++i) {
+    if (!exchanges_[i]->tensor.holds(outer[i]) || requires_grad_[i] != outer[i].requires_grad())
+      return false;
+    for (size_t k = 0; k <= i; ++k) {
+      if (outer[k].is_same(outer[i])) {
+        if (first_[i] != k) return false;
+        break;
+      }
+    }
+  }
+  return true;
+}
+
+void WrappedLayout::set_gradient(size_t argument, Recipe gradient) {
+  exchanges_[argument] =
+      std::make_shared<const Exchange>(Exchange{exchanges_[argument]->tensor, std::move(gradient)});
+}
+
+WrappedLayout::Apart WrappedLayout::take_apart(const std::vector<at::Tensor>& outer) const {
+  Apart apart;
+  for (size_t i = 0; i < outer.size(); ++i) {
+    if (first_[i] != i) {
+      apart.begins.push_back(apart.begins[first_[i]]);
+      continue;
+    }
+    apart.begins.push_back(apart.plain.size());
+    subclass::take_apart(outer[i], exchanges_[i], apart.plain);
+  }
+  return apart;
+}
+
+WrappedProgram::WrappedProgram(const Tape& tape, const std::vector<at::Tensor>& arguments,
+                               const std::vector<int64_t>& versions)
+    : num_arguments_(arguments.size()), part_(observe::whole(tape)) {
+  if (!tape.stored.empty() || !tape.held.empty() || !tape.takings.empty())
+    refuse_wrapper("the function has state of its own beside wrappers. Make it an argument.");
+  std::vector<at::Tensor> outer = arguments;
+  std::vector<int64_t> before = versions;
+  std::vector<size_t> others;
+  for (size_t i : part_.captured) {
+    const observe::CapturedTensor& captured = tape.captured[i];
+    const at::Tensor tensor = observe::lock(captured.tensor);
+    const bool is_wrapper = tensor.defined() && tensors::is_wrapper(tensor);
+    if (is_wrapper && captured.grad_of != nullptr)
+      refuse_wrapper("a wrapper is a .grad that the function uses. Use it outside.");
+    if (!is_wrapper && !(tensor.defined() && tensor.requires_grad())) {
+      others.push_back(i);
+      continue;
+    }
+    part_.ins.push_back(captured.id);
+    captured_.push_back(captured.tensor);
+    outer.push_back(tensor);
+    before.push_back(captured.version);
+  }
+  part_.captured = std::move(others);
+  for (size_t i = 0; i < outer.size(); ++i)
+    writes_.push_back(outer[i].is_inference() ? 0 : outer[i]._version() - before[i]);
+  layout_.emplace(outer);
+  check_written_alone(outer);
+  found_.resize(outer.size());
+  find_results(tape);
+}
+
+/// What is written to is copied, so nobody may see it through another argument.
+void WrappedProgram::check_written_alone(const std::vector<at::Tensor>& outer) const {
+  const auto share_memory = [&](size_t i, size_t k) {
+    std::vector<at::Tensor> left, right;
+    subclass::append_plain(outer[i], left);
+    subclass::append_plain(outer[k], right);
+    for (const at::Tensor& a : left) {
+      for (const at::Tensor& b : right) {
+        if (a.is_alias_of(b)) return true;
+      }
+    }
+    return false;
+  };
+  for (size_t i = 0; i < outer.size(); ++i) {
+    for (size_t k = 0; writes_[i] != 0 && k < outer.size(); ++k) {
+      if (layout_->first_of(i) == layout_->first_of(k)) continue;
+      const bool is_any = !layout_->exchanges()[i]->tensor.is_plain() ||
+                          !layout_->exchanges()[k]->tensor.is_plain();
+      if (is_any && share_memory(i, k))
+        refuse_wrapper(
+            "Encountered aliased inputs that are mutated in the graph, but at least one of them is "
+            "a tensor subclass. This is not supported today. Pass a clone.");
+    }
+  }
+}
+
+/// Finds out which results are arguments, or views of them or of other results.
+void WrappedProgram::find_results(const Tape& tape) {
+  const MadeViews views = find_views(tape);
+  std::unordered_map<VariableId, size_t> roots;
+  for (size_t r = 0; r < part_.outs.size(); ++r) {
+    Result& result = results_.emplace_back();
+    VariableId id = part_.outs[r];
+    const auto argument_of = [&](VariableId variable) {
+      const auto found = std::find(part_.ins.begin(), part_.ins.end(), variable);
+      return found == part_.ins.end() ? part_.ins.size()
+                                      : static_cast<size_t>(found - part_.ins.begin());
+    };
+    const auto earlier_of = [&](VariableId variable) {
+      const auto end = part_.outs.begin() + static_cast<int64_t>(r);
+      return static_cast<size_t>(std::find(part_.outs.begin(), end, variable) - part_.outs.begin());
+    };
+    while (true) {
+      if (const size_t argument = argument_of(id); argument < part_.ins.size()) {
+        result.kind = result.views.empty() ? Result::Kind::Argument : Result::Kind::ViewOfArgument;
+        result.index = argument;
+        break;
+      }
+      if (const size_t other = earlier_of(id); other < r) {
+        result.kind = Result::Kind::ViewOfResult;
+        result.index = other;
+        break;
+      }
+      const auto view = views.find(id);
+      if (view == views.end()) {
+        result.index = static_cast<size_t>(id);  // the root, until all results are known
+        break;
+      }
+      const Step& step = tape.steps[view->second.step];
+      result.views.insert(result.views.begin(), {&step, view->second.source, view->second.result,
+                                                 tape.ambients[step.ambient].grad_mode});
+      id = view->second.viewed;
+    }
+    if (result.kind != Result::Kind::Made) continue;
+    // Nobody can tell that it is a view if nothing else of its memory is returned.
+    result.views.clear();
+    if (!roots.emplace(static_cast<VariableId>(result.index), r).second)
+      result.kind = Result::Kind::ViewOfResult, result.index = part_.outs.size();
+  }
+}
+
+std::vector<at::Tensor> WrappedProgram::all_outer(const std::vector<at::Tensor>& arguments) const {
+  std::vector<at::Tensor> outer = arguments;
+  for (const observe::WeakTensor& captured : captured_) {
+    outer.push_back(observe::lock(captured));
+    if (!outer.back().defined()) return {};
+  }
+  return outer;
+}
+
+std::optional<WrappedLayout::Apart> WrappedProgram::arguments(
+    const std::vector<at::Tensor>& outer) const {
+  if (captured_.empty() && layout_->holds(outer)) return layout_->take_apart(outer);
+  const std::vector<at::Tensor> all = all_outer(outer);
+  if (!layout_->holds(all)) return std::nullopt;
+  return layout_->take_apart(all);
+}
+
+bool WrappedProgram::has_other_gradients() {
+  bool is_any = false;
+  for (size_t i = 0; i < found_.size(); ++i) {
+    if (!found_[i]) continue;
+    is_any = true;
+    if (writes_[i] != 0)
+      refuse_wrapper("an argument that the function writes to gets a gradient of another class, " +
+                     found_[i]->str() + ". Write to a clone.");
+    layout_->set_gradient(i, std::move(*found_[i]));
+    found_[i].reset();
+  }
+  is_settled_ = !is_any;
+  return is_any;
+}
+
+aot::FlatFunction WrappedProgram::plain_function(const std::shared_ptr<const Tape>& tape) {
+  tape_ = tape;
+  return [self = shared_from_this(), replay = observe::replay(tape, part_)](
+             const std::vector<at::Tensor>& plain) { return self->run(replay, plain); };
+}
+
+std::vector<at::Tensor> WrappedProgram::run(const aot::FlatFunction& replay,
+                                            const std::vector<at::Tensor>& plain) {
+  std::vector<at::Tensor> outer;
+  std::vector<const at::Tensor*> parts;
+  std::vector<int64_t> versions;
+  std::vector<torch::autograd::Node*> histories;
+  const at::Tensor* next = plain.data();
+  for (size_t i = 0; i < layout_->exchanges().size(); ++i) {
+    const std::shared_ptr<const Exchange>& exchange = layout_->exchanges()[i];
+    parts.push_back(next);
+    if (layout_->first_of(i) != i) {
+      outer.push_back(outer[layout_->first_of(i)]);
+    } else if (exchange->tensor.is_plain() && !next->requires_grad() && !exchange->has_carriers()) {
+      outer.push_back(*next++);
+    } else {
+      outer.push_back(subclass::put_together(
+          exchange, next, [this, i](const Exchange& expected, const at::Tensor& gradient) {
+            if (is_settled_) return subclass::coerce_gradient(expected, gradient);
+            found_[i] = Recipe::of(gradient);
+            return at::Tensor();
+          }));
+      // What is written to is a copy, which is copied back as autograd saw it.
+      if (writes_[i] != 0) outer.back() = outer.back().clone();
+    }
+    versions.push_back(outer.back().is_inference() ? 0 : outer.back()._version());
+    histories.push_back(history_of(outer.back()));
+  }
+  std::vector<at::Tensor> made = replay(outer);
+  std::vector<at::Tensor> results;
+  for (size_t r = 0; r < made.size(); ++r) note_result(results_[r], made[r], results);
+  for (size_t i = 0; i < outer.size(); ++i) {
+    const bool is_copy = layout_->first_of(i) == i && !outer[i].is_same(*parts[i]);
+    if (!is_copy || writes_[i] == 0) continue;
+    std::vector<at::Tensor> written;
+    const bool is_seen = history_of(outer[i]) != histories[i];
+    subclass::take_apart(is_seen ? outer[i] : outer[i].detach(), layout_->exchanges()[i], written);
+    for (size_t k = 0; k < written.size(); ++k) {
+      at::AutoGradMode mode(is_seen && written[k].requires_grad());
+      parts[i][k].copy_(written[k]);
+    }
+  }
+  return results;
+}
+
+/// Appends the plain tensors of a result, and notes how it is made of them.
+void WrappedProgram::note_result(Result& result, const at::Tensor& made,
+                                 std::vector<at::Tensor>& plain) {
+  const bool is_plain = !made.defined() || !tensors::is_wrapper(made);
+  const bool is_new =
+      result.kind == Result::Kind::Made || result.kind == Result::Kind::ViewOfResult;
+  if (!is_settled_) result.is_from_plan = is_plain && is_new;
+  if (is_plain && is_new) return plain.push_back(made);
+  if (result.kind == Result::Kind::ViewOfResult && result.index == part_.outs.size())
+    refuse_wrapper(
+        "two results are views of one wrapper that is no result (an intermediate base), which is a "
+        "tensor subclass. This is not supported today. Return what they are views of, too.");
+  if (result.kind != Result::Kind::Made) return;
+  if (!is_settled_) result.exchange = exchange_of_result(made);
+  subclass::take_apart(made, result.exchange, plain);
+}
+
+/// Calls the view operators that lead from a tensor to a result.
+at::Tensor WrappedProgram::view(const Result& result, at::Tensor from) {
+  for (const ViewCall& call : result.views) {
+    at::AutoGradMode mode(call.grad_mode);
+    torch::jit::Stack stack = call.step->args;
+    for (size_t i = 0; i < stack.size(); ++i) {
+      if (call.step->op->arguments[i].holds != observe::ObservedOp::Holds::Nothing)
+        stack[i] = c10::IValue();
+    }
+    stack[call.source] = std::move(from);
+    call.step->op->handle.callBoxed(stack);
+    from = stack[0].isTensor() ? stack[0].toTensor() : stack[0].toTensorVector()[call.result];
+  }
+  return from;
+}
+
+std::vector<at::Tensor> WrappedProgram::finish(const std::vector<at::Tensor>& arguments,
+                                               const WrappedLayout::Apart& given,
+                                               std::vector<at::Tensor> plain) const {
+  const std::vector<at::Tensor> outer = all_outer(arguments);
+  for (size_t i = 0; i < outer.size(); ++i) {
+    if (writes_[i] == 0 || layout_->first_of(i) != i || !tensors::is_wrapper(outer[i])) continue;
+    subclass::note_written(outer[i], layout_->exchanges()[i], &given.plain[given.begins[i]],
+                           writes_[i]);
+  }
+  std::vector<at::Tensor> results;
+  const at::Tensor* next = plain.data();
+  for (const Result& result : results_) {
+    if (result.is_from_plan) {
+      results.push_back(*next++);
+    } else if (result.kind == Result::Kind::Made) {
+      results.push_back(subclass::put_together(result.exchange, next, subclass::coerce_gradient));
+    } else if (result.kind == Result::Kind::ViewOfResult) {
+      results.push_back(view(result, results[result.index]));
+    } else {
+      results.push_back(view(result, outer[result.index]));
+    }
+  }
+  return results;
+}
+
+}  // namespace ahead::detail

@@ -1,0 +1,109 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ahead/executable.h"
+#include "ahead/tree_spec.h"
+#include "observe/tape/parts.h"
+#include "observe/tape/tape.h"
+#include "subclass/bridge.h"
+
+/// Calls with wrappers (ahead/subclass.h): programs take and return the plain tensors inside.
+namespace ahead::detail {
+
+/// How each argument of a call is made; a tensor that is passed twice is made once.
+class WrappedLayout {
+ public:
+  explicit WrappedLayout(const std::vector<at::Tensor>& outer);
+  /// Whether arguments are made in this way.
+  bool holds(const std::vector<at::Tensor>& outer) const;
+
+  const std::vector<std::shared_ptr<const subclass::Exchange>>& exchanges() const {
+    return exchanges_;
+  }
+  /// The first argument that is the same tensor as this one.
+  size_t first_of(size_t argument) const { return first_[argument]; }
+  /// Lets the gradient of an argument be made in another way.
+  void set_gradient(size_t argument, subclass::Recipe gradient);
+
+  /// The plain tensors of all arguments, and where those of each begin.
+  struct Apart {
+    std::vector<at::Tensor> plain;
+    std::vector<size_t> begins;
+  };
+  Apart take_apart(const std::vector<at::Tensor>& outer) const;
+
+ private:
+  std::vector<std::shared_ptr<const subclass::Exchange>> exchanges_;
+  std::vector<size_t> first_;
+  std::vector<bool> requires_grad_;
+};
+
+/// Whether one of them is a wrapper.
+bool has_wrappers(const std::vector<at::Tensor>& tensors);
+/// Arguments with the plain tensors inside of wrappers in their place, without history.
+FlatTree with_plain_leaves(const FlatTree& inputs);
+
+/// What a program for calls with wrappers does around its plan.
+class WrappedProgram : public std::enable_shared_from_this<WrappedProgram> {
+ public:
+  /// For a recorded call with these arguments, which had these versions when it began. Throws
+  /// Unsupported for what cannot be compiled.
+  WrappedProgram(const observe::Tape& tape, const std::vector<at::Tensor>& arguments,
+                 const std::vector<int64_t>& versions);
+
+  /// The recording as a function of plain tensors, to be traced with arguments().
+  aot::FlatFunction plain_function(const std::shared_ptr<const observe::Tape>& tape);
+  /// The plain tensors of a call's arguments and then of what it captured; none: that is gone.
+  std::optional<WrappedLayout::Apart> arguments(const std::vector<at::Tensor>& outer) const;
+  /// Ends a trace. True: it found gradients that are made otherwise than was expected, so that the
+  /// function has to be traced again. False: what it found out stays as it is.
+  bool has_other_gradients();
+  /// Ends a call: writes reach its arguments, and its results are made of the plan's.
+  std::vector<at::Tensor> finish(const std::vector<at::Tensor>& outer,
+                                 const WrappedLayout::Apart& given,
+                                 std::vector<at::Tensor> plain) const;
+
+ private:
+  /// One view operator that leads from a tensor to a result.
+  struct ViewCall {
+    const observe::Step* step;
+    size_t source;  ///< which of its arguments is viewed
+    size_t result;  ///< which of its tensors is the view
+    bool grad_mode;
+  };
+  /// How a result that is a wrapper is made. What the trace finds out is filled in by it.
+  struct Result {
+    enum class Kind : uint8_t { Made, Argument, ViewOfArgument, ViewOfResult };
+    Kind kind = Kind::Made;
+    size_t index = 0;  ///< the argument or result
+    std::vector<ViewCall> views = {};
+    bool is_from_plan = true;  ///< a plain tensor that the plan makes
+    std::shared_ptr<const subclass::Exchange> exchange = nullptr;  ///< Made: how
+  };
+
+  void find_results(const observe::Tape& tape);
+  void check_written_alone(const std::vector<at::Tensor>& outer) const;
+  void note_result(Result& result, const at::Tensor& made, std::vector<at::Tensor>& plain);
+  std::vector<at::Tensor> run(const aot::FlatFunction& replay,
+                              const std::vector<at::Tensor>& plain);
+  std::vector<at::Tensor> all_outer(const std::vector<at::Tensor>& arguments) const;
+  static at::Tensor view(const Result& result, at::Tensor from);
+
+  std::shared_ptr<const observe::Tape> tape_;  ///< to which the views refer
+  size_t num_arguments_;
+  std::vector<observe::WeakTensor> captured_;
+  observe::Part part_;
+  std::optional<WrappedLayout> layout_;  ///< of arguments and captured tensors
+  std::vector<int64_t> writes_;          ///< to each of these
+  std::vector<Result> results_;
+  std::vector<std::optional<subclass::Recipe>> found_;  ///< other gradients, by argument
+  bool is_settled_ = false;
+};
+
+}  // namespace ahead::detail

@@ -1,0 +1,242 @@
+#include "subclass/wrapped_check.h"
+
+/// Ports of upstream's tests of subclasses; each has upstream's name.
+namespace ahead::wrapped::aot_23_subclasses_test {
+
+/// The program of a stage.
+template <class F>
+Graph program(const Compiled<F>& compiled, const std::string& stage) {
+  for (const Program& made : compiled.programs()) {
+    if (made.name == stage) return *made.graph;
+  }
+  ADD_FAILURE() << "there is no program " << stage;
+  return {};
+}
+
+/// TwoTensor(TwoTensor, TwoTensor).
+at::Tensor nested(at::IntArrayRef sizes) {
+  return TwoTensor::make(two(sizes), two(sizes)).requires_grad_();
+}
+
+const Options once{.backend = "interpreter", .fullgraph = true, .confirm = Confirm::Never};
+
+TEST(AotSubclasses, test_aot_dispatch_simple) {
+  const auto f = [](const Tensors& x) -> Tensors { return {x[0] * x[1] + x[0].sin()}; };
+  check(f, [] { return Tensors{two({3, 3}, true), leaf({3, 3})}; });
+  auto compiled = compile(aot::FlatFunction(f), once);
+  const Tensors in{two({3, 3}, true), leaf({3, 3})};
+  for (int i = 0; i < 2; ++i) compiled(in)[0].sum().backward();
+  EXPECT_EQ(classes_of(in[1].grad()), "TwoTensor(Tensor,Tensor,)");
+  size_t num_outputs = 0, num_gradients = 0, multiplications = 0;
+  const Graph forward = program(compiled, "partition.forward");
+  for (const Graph::Output& output : forward.outputs())
+    num_outputs += output.slot.kind == Slot::Kind::Output;
+  for (const Node& node : forward.nodes()) multiplications += node.op().name() == "aten.mul.Tensor";
+  const Graph backward = program(compiled, "partition.backward");
+  for (const Graph::Output& output : backward.outputs())
+    num_gradients += output.slot.kind == Slot::Kind::GradOf && output.value != nullptr;
+  EXPECT_EQ(num_outputs, 2U);
+  EXPECT_EQ(multiplications, 2U);
+  EXPECT_EQ(num_gradients, 4U);
+}
+
+TEST(AotSubclasses, test_aot_dispatch_incorrect_backward) {
+  auto compiled = compile([](const at::Tensor& x) { return x * 2; }, once);
+  compiled(leaf({3}));
+  const at::Tensor y = compiled(leaf({3}));
+  EXPECT_EQ(compiled.stats().cache_hits, 1U);
+  EXPECT_NE(error_of([&] { (y * two({3})).sum().backward(); })
+                .find("we guessed its metadata incorrectly"),
+            std::string::npos);
+}
+
+TEST(AotSubclasses, test_aot_dispatch_output_alias) {
+  check(
+      [](const Tensors& x) -> Tensors {
+        return {x[0].view({-1}), x[0] * x[1]};
+      },
+      [] {
+        return Tensors{two({3, 3}, true), leaf({3, 3})};
+      });
+}
+
+TEST(AotSubclasses, test_aot_dispatch_input_mutation) {
+  check(
+      [](const Tensors& x) -> Tensors {
+        x[0].mul_(2);
+        x[1].mul_(3);
+        return {x[0] * x[1] * x[2]};
+      },
+      [] {
+        return Tensors{at::randn({3, 3}), two({3, 3}), two({3, 3}, true)};
+      });
+}
+
+TEST(AotSubclasses, test_aot_dispatch_input_mutation_and_output_alias) {
+  check(
+      [](const Tensors& x) -> Tensors {
+        x[0].mul_(2);
+        return {x[0].view({-1}), x[0] * x[1]};
+      },
+      [] {
+        return Tensors{two({3, 3}), leaf({3, 3})};
+      });
+}
+
+TEST(AotSubclasses, test_nested_subclasses_complicated_inps) {
+  check(
+      [](const Tensors& x) -> Tensors {
+        return {x[0] * x[2] + x[1].sin(), x[1] * 2};
+      },
+      [] {
+        return Tensors{nested({2, 3}), nested({2, 3}), leaf({2, 3})};
+      });
+}
+
+TEST(AotSubclasses, test_nested_subclasses_complicated_inps_mixed) {
+  check(
+      [](const Tensors& x) -> Tensors {
+        return {x[0] * 2, x[1].sin(), x[0] + x[2]};
+      },
+      [] {
+        return Tensors{nested({2, 3}), Tagged::make(two({2, 3}), 4).requires_grad_(), leaf({2, 3})};
+      });
+}
+
+TEST(AotSubclasses, test_nested_subclasses_non_homogenous) {
+  check([](const Tensors& x) -> Tensors { return {x[0] * x[0].cos()}; },
+        [] {
+          return Tensors{
+              TwoTensor::make(Tagged::make(at::randn({3}), 1), Tagged::make(at::randn({3}), 2))
+                  .requires_grad_()};
+        });
+}
+
+TEST(AotSubclasses, test_custom_tensor_metadata) {
+  check([](const Tensors& x) -> Tensors { return {x[0].sin().sum(0)}; },
+        [] {
+          return Tensors{Tagged::make(Tagged::make(at::randn({3, 2}), 7), 8).requires_grad_()};
+        });
+}
+
+TEST(AotSubclasses, test_nested_subclasses_non_nested_grad) {
+  auto compiled = compile([](const at::Tensor& x) { return x * 2; }, once);
+  for (int i = 0; i < 2; ++i) {
+    const at::Tensor y = compiled(two({3}, true));
+    if (i == 0) continue;
+    EXPECT_NE(
+        error_of([&] { y.backward(nested({3}).detach()); })
+            .find("During the backward, we encountered a tensor subclass where we guessed its "
+                  "metadata incorrectly."),
+        std::string::npos);
+  }
+  EXPECT_EQ(compiled.stats().cache_hits, 1U);
+}
+
+TEST(AotSubclasses, test_subclass_metadata_mutation) {
+  auto compiled = compile(
+      [](const at::Tensor& x) {
+        x.transpose_(0, 1);
+        return x.sin();
+      },
+      once);
+  EXPECT_NE(error_of([&] {
+              compiled(two({3, 2}));
+            }).find("Metadata mutations are currently not allowed on tensor subclasses"),
+            std::string::npos);
+}
+
+TEST(AotSubclasses, test_saved_subclass_tensors_unwrapped) {
+  check([](const Tensors& x) -> Tensors { return {x[0].exp() * x[0].sigmoid()}; },
+        [] {
+          return Tensors{two({3, 3}, true)};
+        });
+}
+
+TEST(AotSubclasses, test_mixed_subclass_and_plain_saved_tensors) {
+  check(
+      [](const Tensors& x) -> Tensors {
+        return {x[0].exp() * x[1].sigmoid(), x[1].tanh()};
+      },
+      [] {
+        return Tensors{two({3, 3}, true), leaf({3, 3})};
+      });
+}
+
+TEST(AotSubclasses, test_simple_backward_wraps_grad_inputs) {
+  check([](const Tensors& x) -> Tensors { return {(x[0] * 3).sum()}; },
+        [] {
+          return Tensors{two({3, 3}, true)};
+        });
+}
+
+TEST(AotSubclasses, test_multi_input_backward_wraps_grad_inputs) {
+  check([](const Tensors& x) -> Tensors { return {(x[0] * x[1]).sum()}; },
+        [] {
+          return Tensors{two({3, 3}, true), two({3, 3}, true)};
+        });
+}
+
+TEST(AotSubclasses, test_nested_subclass_backward_wraps_grad_inputs) {
+  check([](const Tensors& x) -> Tensors { return {(x[0] * x[0]).sum()}; },
+        [] {
+          return Tensors{nested({3, 3})};
+        });
+}
+
+TEST(AotSubclasses, test_backward_prologue_correctness_with_subclass) {
+  check([](const Tensors& x) -> Tensors { return {x[0] * 2}; },
+        [] {
+          return Tensors{two({3, 3}, true)};
+        });
+}
+
+TEST(AotSubclasses, test_backward_epilogue_correctness_with_subclass) {
+  check([](const Tensors& x) -> Tensors { return {x[0].matmul(x[1])}; },
+        [] {
+          return Tensors{two({3, 3}, true), two({3, 3}, true)};
+        });
+}
+
+TEST(AotSubclasses, test_wrong_guess_tangent_type) {
+  auto compiled = compile([](const at::Tensor& x) { return x * 2; }, once);
+  for (int i = 0; i < 2; ++i) {
+    const at::Tensor y = compiled(two({3}, true));
+    if (i == 0) continue;
+    EXPECT_NE(error_of([&] {
+                y.backward(at::ones({3}));
+              }).find("Expected a TwoTensor tangent but got a plain Tensor."),
+              std::string::npos);
+  }
+  EXPECT_EQ(compiled.stats().cache_hits, 1U);
+}
+
+/// The channels-last tangents among the inputs of the backward graph.
+size_t channels_last_tangents(const at::Tensor& x) {
+  auto compiled = compile([](const at::Tensor& in) { return in * in; }, once);
+  for (int i = 0; i < 2; ++i) compiled(x).sum().backward();
+  EXPECT_EQ(compiled.stats().cache_hits, 1U);
+  size_t count = 0;
+  const Graph backward = program(compiled, "partition.backward");
+  for (const Graph::Input& input : backward.inputs()) {
+    if (input.slot.kind != Slot::Kind::Tangent) continue;
+    EXPECT_EQ(at::IntArrayRef(input.value->meta.strides), x.strides());
+    ++count;
+  }
+  return count;
+}
+
+TEST(AotSubclasses, test_grads_no_force_contiguous_subclass) {
+  const auto last = at::MemoryFormat::ChannelsLast;
+  EXPECT_EQ(channels_last_tangents(two({2, 3, 4, 5}).contiguous(last).detach().requires_grad_()),
+            2U);
+}
+
+TEST(AotSubclasses, test_grads_no_force_contiguous_nested_subclass) {
+  const auto last = at::MemoryFormat::ChannelsLast;
+  EXPECT_EQ(channels_last_tangents(
+                nested({2, 3, 4, 5}).detach().contiguous(last).detach().requires_grad_()),
+            4U);
+}
+
+}  // namespace ahead::wrapped::aot_23_subclasses_test

@@ -1,0 +1,262 @@
+#include "subclass/wrapped_check.h"
+
+namespace ahead::wrapped::compiled_test {
+
+TEST(SubclassCompiled, TakesAndReturnsWrappers) {
+  check([](const Tensors& x) { return Tensors{(x[0] * 2).tanh()}; },
+        [] {
+          return Tensors{two({3, 4})};
+        });
+}
+
+TEST(SubclassCompiled, HasGradientsOfWrappers) {
+  check([](const Tensors& x) { return Tensors{(x[0] * x[0].sin()).sum(1)}; },
+        [] {
+          return Tensors{two({3, 4}, true)};
+        });
+}
+
+TEST(SubclassCompiled, MixesWithPlainTensors) {
+  check(
+      [](const Tensors& x) {
+        return Tensors{x[0].matmul(x[1]).relu(), x[0] * 2};
+      },
+      [] {
+        return Tensors{leaf({5, 3}), two({3, 4}, true)};
+      });
+  check([](const Tensors& x) { return Tensors{x[0] * x[1]}; },
+        [] {
+          return Tensors{at::randn({3, 4}), two({3, 4}, true)};
+        });
+}
+
+TEST(SubclassCompiled, Nests) {
+  check([](const Tensors& x) { return Tensors{(x[0] + x[1]) * x[2]}; },
+        [] {
+          return Tensors{TwoTensor::make(two({2, 3}), two({2, 3})).requires_grad_(),
+                         TwoTensor::make(two({2, 3}), two({2, 3})), leaf({2, 3})};
+        });
+}
+
+TEST(SubclassCompiled, DoesNotDispatchInHits) {
+  auto compiled = ahead::compile([](const at::Tensor& x) { return (x * 3).cos(); },
+                                 {.backend = "interpreter", .fullgraph = true});
+  const at::Tensor x = Tagged::make(at::randn({3}), 5).requires_grad_();
+  for (int i = 0; i < 2; ++i) compiled(x);
+  const int64_t before = Tagged::calls;
+  const at::Tensor y = compiled(x);
+  EXPECT_EQ(compiled.stats().cache_hits, 1U);
+  EXPECT_EQ(Tagged::calls, before);
+  EXPECT_EQ(classes_of(y), "Tagged(Tensor,5)");
+}
+
+TEST(SubclassCompiled, IsGuardedByClassAndMetadata) {
+  auto compiled = ahead::compile([](const at::Tensor& x) { return x * 3; },
+                                 {.backend = "interpreter", .fullgraph = true});
+  const at::Tensor inner = at::randn({3});
+  for (int round = 0; round < 4; ++round) {
+    for (const int64_t tag : {1, 2})
+      EXPECT_EQ(classes_of(compiled(Tagged::make(inner, tag))),
+                "Tagged(Tensor," + std::to_string(tag) + ")");
+    EXPECT_EQ(classes_of(compiled(TwoTensor::make(inner, inner))), "TwoTensor(Tensor,Tensor,)");
+    EXPECT_EQ(classes_of(compiled(inner)), "Tensor");
+  }
+  EXPECT_EQ(compiled.stats().eager_calls, 0U);
+  EXPECT_EQ(compiled.stats().traces, 4U);
+}
+
+TEST(SubclassCompiled, IsOneGraphWithoutWrappers) {
+  auto compiled = ahead::compile([](const at::Tensor& x, const at::Tensor& y) { return x * y + y; },
+                                 {.backend = "interpreter", .fullgraph = true});
+  const at::Tensor x = two({3}, true), y = two({3});
+  for (int i = 0; i < 3; ++i) compiled(x, y).sum().backward();
+  size_t graphs = 0;
+  for (const Program& program : compiled.programs()) {
+    if (program.name != "partition.forward") continue;
+    ++graphs;
+    const Graph graph = Graph::parse(program.str());
+    EXPECT_EQ(graph.inputs().size(), 4U);
+    size_t multiplications = 0;
+    for (const Node& node : graph.nodes()) multiplications += node.op().name() == "aten.mul.Tensor";
+    EXPECT_EQ(multiplications, 2U) << program.str();
+  }
+  EXPECT_EQ(graphs, 1U);
+}
+
+TEST(SubclassCompiled, WritesToArguments) {
+  const Function write = [](const Tensors& x) {
+    x[0].mul_(2);
+    return Tensors{x[0] * x[1]};
+  };
+  check(write, [] { return Tensors{two({3}), two({3}, true)}; });
+  const Function write_differentiably = [](const Tensors& x) {
+    const at::Tensor y = x[0] * 1;
+    y.mul_(x[1]);
+    return Tensors{y, y.sin()};
+  };
+  check(write_differentiably, [] { return Tensors{two({3}, true), two({3}, true)}; });
+}
+
+TEST(SubclassCompiled, WritesToArgumentsThatAreComputed) {
+  auto step = [](const at::Tensor& x, const at::Tensor& y) {
+    x.mul_(y);
+    return x.sin();
+  };
+  auto compiled = ahead::compile(step, {.backend = "interpreter", .fullgraph = true});
+  for (int call = 0; call < 6; ++call) {
+    Tensors grads[2];
+    for (const bool eager : {true, false}) {
+      torch::manual_seed(call);
+      const at::Tensor root = two({3}, true), y = two({3}, true), x = root * 2;
+      const at::Tensor z = eager ? step(x, y) : compiled(x, y);
+      EXPECT_EQ(x._version(), 1);
+      (x * z).sum().backward();
+      grads[eager ? 0 : 1] = {root.grad(), y.grad(), x.detach()};
+    }
+    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(difference(grads[0][i], grads[1][i]), "") << call << i;
+  }
+  EXPECT_EQ(compiled.stats().eager_calls, 0U);
+  EXPECT_GE(compiled.stats().cache_hits, 3U);
+}
+
+TEST(SubclassCompiled, ReturnsViewsOfArguments) {
+  check(
+      [](const Tensors& x) {
+        return Tensors{x[0].view({-1}), x[0] * x[1]};
+      },
+      [] {
+        return Tensors{two({3, 2}, true), leaf({3, 2})};
+      });
+  check(
+      [](const Tensors& x) {
+        x[0].mul_(3);
+        return Tensors{x[0].t(), x[0]};
+      },
+      [] {
+        return Tensors{two({3, 2})};
+      });
+  auto compiled = ahead::compile([](const at::Tensor& x) { return x.view({-1}); },
+                                 {.backend = "interpreter", .fullgraph = true});
+  const at::Tensor x = two({2, 2}, true) * 1;
+  for (int i = 0; i < 3; ++i) {
+    const at::Tensor y = compiled(x);
+    EXPECT_TRUE(y.is_view());
+    EXPECT_TRUE(y._base().is_same(x));
+  }
+  EXPECT_EQ(compiled.stats().cache_hits, 1U);
+}
+
+TEST(SubclassCompiled, ReturnsPlainArguments) {
+  check([](const Tensors& x) { return Tensors{x[0], x[1] * x[0], x[0].view({-1})}; },
+        [] { return Tensors{leaf({3, 2}), two({3, 2}, true)}; });
+  check(
+      [](const Tensors& x) {
+        const at::Tensor y = x[0].exp();
+        return Tensors{y.view({-1}), y.t(), x[1] * 2};
+      },
+      [] { return Tensors{leaf({3, 2}), two({3, 2}, true)}; });
+}
+
+TEST(SubclassCompiled, ReturnsViewsOfResults) {
+  check(
+      [](const Tensors& x) {
+        const at::Tensor y = x[0] * 2;
+        return Tensors{y, y.view({-1})};
+      },
+      [] {
+        return Tensors{two({3, 2}, true)};
+      });
+}
+
+TEST(SubclassCompiled, TakesTheSameWrapperTwice) {
+  check([](const Tensors& x) { return Tensors{x[0] * x[1]}; },
+        [] {
+          const at::Tensor x = two({3}, true);
+          return Tensors{x, x};
+        });
+}
+
+TEST(SubclassCompiled, CapturesParameters) {
+  torch::manual_seed(1);
+  const at::Tensor weight = two({4, 4}, true), bias = leaf({4});
+  const at::Tensor other_weight = TwoTensor::make(inside_of<TwoTensor>(weight)->a().clone(),
+                                                  inside_of<TwoTensor>(weight)->b().clone())
+                                      .requires_grad_();
+  const at::Tensor other_bias = bias.detach().clone().requires_grad_();
+  const auto layer = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) {
+    return (x.matmul(w) + b).tanh().sum();
+  };
+  auto compiled = ahead::compile([&](const at::Tensor& x) { return layer(x, weight, bias); },
+                                 {.backend = "interpreter", .fullgraph = true});
+  torch::optim::SGD ours({weight, bias}, 0.1), eager({other_weight, other_bias}, 0.1);
+  for (int step = 0; step < 7; ++step) {
+    const at::Tensor x = at::randn({2, 4});
+    ours.zero_grad();
+    eager.zero_grad();
+    compiled(x).backward();
+    layer(x, other_weight, other_bias).backward();
+    ASSERT_EQ(difference(other_weight.grad(), weight.grad()), "") << step;
+    ASSERT_EQ(difference(other_bias.grad(), bias.grad()), "") << step;
+    ASSERT_NE(inside_of(bias.grad()), nullptr);
+    bias.mutable_grad() = inside_of<TwoTensor>(bias.grad())->a();
+    other_bias.mutable_grad() = inside_of<TwoTensor>(other_bias.grad())->a();
+    ours.step();
+    eager.step();
+    ASSERT_EQ(difference(other_weight, weight), "") << step;
+  }
+  EXPECT_EQ(compiled.stats().eager_calls, 0U);
+  EXPECT_GE(compiled.stats().cache_hits, 3U);
+}
+
+TEST(SubclassCompiled, IsNotTakenForAnotherTensorThatItHolds) {
+  const at::Tensor own = two({3});
+  auto compiled =
+      ahead::compile([own](const at::Tensor& x) { return x * own; }, {.backend = "interpreter"});
+  for (int i = 0; i < 3; ++i) compiled(own);
+  const at::Tensor other = two({3});
+  EXPECT_EQ(difference(other * own, compiled(other)), "");
+}
+
+TEST(SubclassCompiled, IsDifferentiatedTwice) {
+  const auto penalty = [](const at::Tensor& y, const at::Tensor& x) {
+    return torch::autograd::grad({y.sum()}, {x}, {}, true, true)[0].pow(2).sum();
+  };
+  auto compiled = ahead::compile([](const at::Tensor& x) { return x.pow(3); },
+                                 {.backend = "interpreter", .fullgraph = true});
+  for (int call = 0; call < 4; ++call) {
+    torch::manual_seed(call);
+    const at::Tensor x = two({3}, true);
+    torch::manual_seed(call);
+    const at::Tensor same = two({3}, true);
+    penalty(x.pow(3), x).backward();
+    penalty(compiled(same), same).backward();
+    EXPECT_EQ(difference(x.grad(), same.grad()), "");
+  }
+  EXPECT_GE(compiled.stats().cache_hits, 1U);
+}
+
+TEST(SubclassCompiled, WorksWithoutGradMode) {
+  at::NoGradGuard no_grad;
+  check([](const Tensors& x) { return Tensors{x[0].matmul(x[1])}; },
+        [] {
+          return Tensors{two({3, 3}, true), two({3, 3})};
+        });
+}
+
+TEST(SubclassCompiled, NoticesWritesToSavedTensors) {
+  auto compiled = ahead::compile([](const at::Tensor& x) { return x * x; },
+                                 {.backend = "interpreter", .fullgraph = true});
+  for (int call = 0; call < 3; ++call) {
+    const at::Tensor x = two({3}, true) * 1;
+    const at::Tensor y = compiled(x);
+    {
+      at::NoGradGuard no_grad;
+      x.mul_(2);
+    }
+    EXPECT_NE(error_of([&] { y.sum().backward(); }).find("modified by an inplace operation"),
+              std::string::npos)
+        << call;
+  }
+}
+
+}  // namespace ahead::wrapped::compiled_test
