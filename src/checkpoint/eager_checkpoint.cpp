@@ -156,7 +156,13 @@ class CheckpointFrame::SecondRun final : public SavedTensorPacker {
       number_ = saved_->size();
       saved_->push_back(note(tensor));
     }
-    at::Tensor call_unpack_hook() override { return checked((*saved_)[number_]); }
+    at::Tensor call_unpack_hook() override {
+      if (number_ < saved_->size()) return checked((*saved_)[number_]);
+      throw UserError("checkpoint",
+                      "when the checkpointed function was called again, it wrote to a tensor from "
+                      "outside that has a gradient, whose history is the second call's since. Make "
+                      "such a tensor an argument.");
+    }
 
    private:
     const std::shared_ptr<std::vector<Versioned>> saved_;

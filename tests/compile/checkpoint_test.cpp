@@ -228,6 +228,18 @@ TEST(Checkpoint, NoticesAFunctionThatDoesSomethingElse) {
   EXPECT_THROW(torch::autograd::grad({y.sum()}, {x}), UserError);
 }
 
+/// The second call adds to the history of what it writes to, which is not an argument.
+TEST(Checkpoint, RefusesTheHistoryOfItsSecondCall) {
+  const Tensor x = leaf({4});
+  const Tensor h = x * 2;
+  const auto f = [h](const Tensor& in) { return (h.sigmoid_() * in).sin(); };
+  const Tensor y = checkpoint(everything_again, f, x).sum();
+  y.backward({}, /*retain_graph=*/true);
+  const std::string error = error_of([&] { h.sum().backward(); });
+  EXPECT_NE(error.find("[checkpoint]"), std::string::npos) << error;
+  EXPECT_NE(error.find("Make such a tensor an argument"), std::string::npos) << error;
+}
+
 TEST(Checkpoint, LeavesNothingBehindWhenTheFunctionThrows) {
   const Tensor x = leaf({4});
   EXPECT_THROW(checkpoint(

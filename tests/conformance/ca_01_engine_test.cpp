@@ -254,6 +254,47 @@ TEST(CaBasic, test_keep_graph_usage_after_compiled) {
   }
 }
 
+at::Tensor sine_forward(const at::Tensor& x) {
+  const at::AutoDispatchBelowADInplaceOrView below;
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("ca_conformance::sine", "")
+                             .typed<at::Tensor(const at::Tensor&)>();
+  return op.call(x);
+}
+
+/// The gradient that is registered for an operator.
+struct SineOp : Function<SineOp> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
+    context->save_for_backward({x});
+    return sine_forward(x);
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    return {grads[0] * context->get_saved_variables()[0].cos()};
+  }
+};
+
+TORCH_LIBRARY_FRAGMENT(ca_conformance, library) {
+  library.def("sine(Tensor x) -> Tensor");
+  library.impl("sine", c10::DispatchKey::CPU, [](const at::Tensor& x) { return x.sin(); });
+  library.impl("sine", c10::DispatchKey::Autograd,
+               [](const at::Tensor& x) { return SineOp::apply(x); });
+}
+
+TEST(CaBasic, test_graph_break_custom_op) {
+  const auto counted = expect_as_eager(
+      [] {
+        static const auto op = c10::Dispatcher::singleton()
+                                   .findSchemaOrThrow("ca_conformance::sine", "")
+                                   .typed<at::Tensor(const at::Tensor&)>();
+        const at::Tensor x = leaf({4});
+        op.call(x.exp()).sum().backward();
+        return Tensors{x.grad()};
+      },
+      3, {.fullgraph = true});
+  EXPECT_EQ(counted.captures, 1u);
+  EXPECT_EQ(counted.calls, 3u);
+}
+
 /// A region whose values are computed again in the backward, which runs a backward of its own.
 struct Checkpoint : Function<Checkpoint> {
   static at::Tensor region(const at::Tensor& x, const at::Tensor& w) { return x.mm(w).tanh(); }
@@ -282,15 +323,6 @@ TEST(CaBasic, test_issue106555) {
     }
     return all;
   });
-}
-
-TEST(CaSavedTensors, test_checkpointing_simple) {
-  const auto counted = expect_as_eager([] {
-    const at::Tensor x = leaf({4, 4}), w = leaf({4, 4});
-    Checkpoint::apply(x.sin(), w).exp().sum().backward();
-    return Tensors{x.grad(), w.grad()};
-  });
-  EXPECT_EQ(counted.captures, 1u);
 }
 
 TEST(CaAccumulateGrad, test_accumulate_without_zero) {
@@ -357,12 +389,14 @@ TEST(CaAccumulateGrad, test_accumulate_grad_capture_lifts_current_grad) {
 }
 
 TEST(CaAccumulateGrad, test_accumulate_grad_polyfill_case_1_1) {
-  for (int i = 0; i < 2; ++i) {
+  const auto counted = expect_as_eager([] {
     const at::Tensor x = leaf({10});
-    Enable on;
     (x * x.detach()).sum().backward();
     EXPECT_EQ(x.grad().storage().use_count(), 1u);
-  }
+    return Tensors{x.grad()};
+  });
+  EXPECT_EQ(counted.captures, 1u);
+  EXPECT_EQ(counted.eager_nodes + counted.eager_fallbacks, 0u) << all_reasons();
 }
 
 at::Tensor rows_of(const at::Tensor& table) {
@@ -370,11 +404,15 @@ at::Tensor rows_of(const at::Tensor& table) {
 }
 
 TEST(CaAccumulateGrad, test_accumulate_grad_polyfill_case_1_2) {
-  expect_as_eager([] {
+  const auto counted = expect_as_eager([] {
     const at::Tensor table = leaf({4, 3});
     rows_of(table).sum().backward();
     return Tensors{table.grad()};
   });
+  EXPECT_EQ(counted.captures, 1u);
+  EXPECT_EQ(counted.eager_fallbacks, 0u);
+  // What makes the sparse gradient.
+  EXPECT_EQ(counted.eager_nodes, 3u) << all_reasons();
 }
 
 TEST(CaAccumulateGrad, test_accumulate_grad_polyfill_case_1_3) {
@@ -395,7 +433,7 @@ TEST(CaAccumulateGrad, test_accumulate_grad_polyfill_case_1_3) {
 }
 
 TEST(CaAccumulateGrad, test_accumulate_grad_polyfill_case_1_5_1) {
-  expect_as_eager([] {
+  const auto counted = expect_as_eager([] {
     const at::Tensor x = leaf({4});
     at::Tensor held;
     x.register_hook([&held](const at::Tensor& grad) {
@@ -406,6 +444,8 @@ TEST(CaAccumulateGrad, test_accumulate_grad_polyfill_case_1_5_1) {
     EXPECT_FALSE(held.is_alias_of(x.grad()));
     return Tensors{x.grad(), held};
   });
+  EXPECT_EQ(counted.captures, 1u);
+  EXPECT_EQ(counted.eager_nodes + counted.eager_fallbacks, 0u) << all_reasons();
 }
 
 TEST(CaAccumulateGrad, test_accumulate_grad_polyfill_case_1_5_2) {
@@ -416,6 +456,7 @@ TEST(CaAccumulateGrad, test_accumulate_grad_polyfill_case_1_5_2) {
     return Tensors{x.grad()};
   });
   EXPECT_EQ(counted.captures, 1u);
+  EXPECT_EQ(counted.eager_nodes + counted.eager_fallbacks, 0u) << all_reasons();
 }
 
 /// A backward onto a table whose `.grad` is given.
@@ -432,6 +473,7 @@ Tensors onto(const at::Tensor& before, bool sparse, bool create_graph, bool& is_
 }
 
 at::Tensor sparse_grad() {
+  const Disable not_counted;
   const at::Tensor table = leaf({4, 3});
   rows_of(table).sum().backward();
   return table.grad();
@@ -441,7 +483,8 @@ TEST(CaAccumulateGrad, test_accumulate_grad_polyfill_case_2_1) {
   bool is_same = true;
   const auto counted = expect_as_eager([&] { return onto(sparse_grad(), false, false, is_same); });
   EXPECT_FALSE(is_same);
-  EXPECT_EQ(counted.eager_fallbacks, 0u);
+  EXPECT_EQ(counted.captures, 1u);
+  EXPECT_EQ(counted.eager_nodes + counted.eager_fallbacks, 0u) << all_reasons();
   EXPECT_NE(all_reasons().find("its `.grad` is sparse"), std::string::npos) << all_reasons();
 }
 
@@ -457,21 +500,30 @@ TEST(CaAccumulateGrad, test_accumulate_grad_polyfill_case_2_3_1) {
 
 TEST(CaAccumulateGrad, test_accumulate_grad_polyfill_case_2_3_2) {
   bool is_same = false;
-  expect_as_eager([&] { return onto(sparse_grad(), true, false, is_same); });
+  const auto counted = expect_as_eager([&] { return onto(sparse_grad(), true, false, is_same); });
   EXPECT_TRUE(is_same);
+  EXPECT_EQ(counted.captures, 1u);
+  // What makes the sparse gradient.
+  EXPECT_EQ(counted.eager_nodes, 3u) << all_reasons();
 }
 
 TEST(CaAccumulateGrad, test_accumulate_grad_polyfill_case_2_3_3) {
   bool is_same = false;
-  expect_as_eager([&] { return onto(torch::ones({4, 3}), true, false, is_same); });
+  const auto counted = expect_as_eager([&] {
+    return onto(torch::ones({4, 3}), true, false, is_same);
+  });
   EXPECT_TRUE(is_same);
+  EXPECT_EQ(counted.captures, 1u);
+  // What makes the sparse gradient.
+  EXPECT_EQ(counted.eager_nodes, 3u) << all_reasons();
 }
 
 TEST(CaAccumulateGrad, test_accumulate_grad_polyfill_case_3_1) {
   bool is_same = true;
   const auto counted = expect_as_eager([&] { return onto(sparse_grad(), false, true, is_same); });
   EXPECT_FALSE(is_same);
-  EXPECT_EQ(counted.eager_fallbacks, 0u);
+  EXPECT_EQ(counted.captures, 1u);
+  EXPECT_EQ(counted.eager_nodes + counted.eager_fallbacks, 0u) << all_reasons();
   EXPECT_NE(all_reasons().find("its `.grad` is sparse"), std::string::npos) << all_reasons();
 }
 

@@ -118,9 +118,52 @@ TEST(CaFunctions, test_custom_fn_with_same_graph) {
 }
 
 TEST(CaFunctions, test_autograd_cpp_node_non_traceable) {
-  const auto counted = expect_as_eager([] { return backward_of<Sine<false>>(); });
+  const auto counted =
+      expect_as_eager([] { return backward_of<Sine<false>>(); }, 3, {.fullgraph = true});
   EXPECT_EQ(counted.captures, 1u);
   EXPECT_EQ(counted.compiles, 2u);
+  EXPECT_EQ(counted.calls, 3u);
+}
+
+/// Keeps the shape of its argument beside the tensors.
+struct Shaped : Function<Shaped> {
+  static constexpr bool is_traceable = true;
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
+    context->saved_data["shape"] = x.sizes();
+    return x.reshape({-1}) * 3;
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    return {(grads[0] * 3).reshape(context->saved_data["shape"].toIntVector())};
+  }
+};
+
+TEST(CaFunctions, test_custom_fn_saved_attr) {
+  const auto counted = expect_as_eager([] {
+    Tensors all;
+    for (const int64_t size : {2, 4, 8}) {
+      const at::Tensor x = leaf({size, 3});
+      Shaped::apply(x.sin()).exp().sum().backward();
+      all.push_back(x.grad());
+    }
+    return all;
+  });
+  EXPECT_EQ(counted.captures, 3u) << "the shape is a constant of the function";
+  EXPECT_EQ(counted.eager_nodes + counted.calls + counted.eager_fallbacks, 0u) << all_reasons();
+}
+
+TEST(CaFunctions, test_custom_fn_output_metadata) {
+  const auto counted = expect_as_eager([] {
+    const at::Tensor x = torch::randn({10}, at::kHalf).requires_grad_();
+    Sine<true>::apply(x.exp()).sum().backward();
+    EXPECT_EQ(x.grad().scalar_type(), at::kHalf);
+    EXPECT_EQ(x.grad().device(), x.device());
+    return Tensors{x.grad()};
+  });
+  EXPECT_EQ(counted.captures, 1u);
+  EXPECT_EQ(counted.eager_nodes + counted.eager_fallbacks, 0u) << all_reasons();
+  for (const Node& node : compiled_autograd::graphs().at(0)->nodes()) {
+    EXPECT_EQ(node.op().name().find("_to_copy"), std::string::npos) << "no copies of another type";
+  }
 }
 
 TEST(CaFunctions, test_autograd_cpp_node_id) {

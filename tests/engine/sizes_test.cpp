@@ -468,6 +468,36 @@ TEST_F(EngineSizes, GradientsThatAreAskedForHaveThem) {
   EXPECT_EQ(compiled_autograd::stats().captures, 2u) << all_reasons();
 }
 
+/// Its gradient looks at values if there are four rows, which no trace allows.
+struct LooksAtFourRows : torch::autograd::Function<LooksAtFourRows> {
+  static constexpr bool is_traceable = true;
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
+    context->save_for_backward({x});
+    return x * x;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list grads) {
+    const at::Tensor x = context->get_saved_variables()[0];
+    if (x.sym_size(0) == 4 && x.sum().item<float>() > 1e9) return {grads[0]};
+    return {grads[0] * x * 2};
+  }
+};
+
+TEST_F(EngineSizes, WhatCannotBeTracedForSomeSizesIsTriedForOthers) {
+  const Loss loss = [&](int64_t n) {
+    return LooksAtFourRows::apply(torch::ones({n, 8}).mm(w_).tanh()).sin().sum();
+  };
+  const auto eager_nodes = [] { return compiled_autograd::stats().eager_nodes; };
+  expect_as_eager(loss, {w_}, {3});
+  EXPECT_EQ(eager_nodes(), 0u) << all_reasons();
+  expect_as_eager(loss, {w_}, {4});
+  EXPECT_EQ(eager_nodes(), 1u) << all_reasons();
+  expect_as_eager(loss, {w_}, {6, 7, 9});
+  EXPECT_EQ(eager_nodes(), 1u) << all_reasons();
+  expect_as_eager(loss, {w_}, {4, 6});
+  EXPECT_EQ(eager_nodes(), 2u) << all_reasons();
+}
+
 TEST_F(EngineSizes, ManyThreadsWithManySizes) {
   std::vector<std::thread> threads;
   for (int64_t thread = 0; thread < 8; ++thread) {

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "ahead/checkpoint.h"
 #include "support/eager.h"
 
 namespace ahead::fuzz {
@@ -23,13 +24,18 @@ Tensors tensors_of(const std::vector<MadeInput>& inputs) {
   return tensors;
 }
 
-EagerRun::EagerRun(const Program& program) : inputs_(make_inputs(program.inputs)) {
+EagerRun::EagerRun(const Program& program, bool is_checkpointed)
+    : inputs_(make_inputs(program.inputs)) {
   for (const MadeInput& input : inputs_) versions_.push_back(input.tensor._version());
   const Tensors tensors = tensors_of(inputs_);
   seed_generator();
   at::AutoGradMode mode(!program.no_grad);
   try {
-    results_ = function_of(program, tensors)(arguments_of(program, tensors));
+    const aot::FlatFunction function = function_of(program, tensors);
+    const Tensors arguments = arguments_of(program, tensors);
+    results_ = is_checkpointed
+                   ? checkpoint(CheckpointPolicy::recompute_everything(), function, arguments)
+                   : function(arguments);
   } catch (const std::exception& error) {
     error_ = error.what();
   }

@@ -11,8 +11,8 @@ namespace ahead::fuzz {
 /// One run of a program in eager mode: the truth.
 class EagerRun {
  public:
-  /// Makes the inputs and runs forward.
-  explicit EagerRun(const Program& program);
+  /// Makes the inputs and runs forward, as a checkpointed region if that is asked for.
+  explicit EagerRun(const Program& program, bool is_checkpointed = false);
 
   bool threw() const { return !error_.empty(); }
   const std::string& error() const { return error_; }

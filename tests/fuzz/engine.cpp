@@ -5,6 +5,8 @@
 
 #include "ahead/compiled_autograd.h"
 #include "ahead/traceable_hook.h"
+#include "base/front_engine.h"
+#include "checkpoint/saved_tensor_hooks.h"
 #include "fuzz/eager.h"
 #include "support/autograd_hooks.h"
 #include "support/eager.h"
@@ -74,6 +76,40 @@ void add_leaf_hooks(const EagerRun& run, uint64_t seed, const Calls& calls) {
     if (dice < 16) add_leaf_hook(input.leaf, dice, number, calls);
   }
 }
+
+/// Keeps a saved tensor, notes its number when it is unpacked, and gives back some of them in other
+/// memory or laid out otherwise.
+class NotingSaved final : public torch::autograd::SavedVariableHooks {
+ public:
+  NotingSaved(Calls calls, int64_t number) : calls_(std::move(calls)), number_(number) {}
+  void call_pack_hook(const at::Tensor& tensor) override { packed_ = tensor.detach(); }
+  at::Tensor call_unpack_hook() override {
+    calls_->push_back(number_);
+    if (number_ % 3 == 0) return packed_.clone();
+    return number_ % 3 == 1 && packed_.dim() == 2 ? packed_.t().contiguous().t() : packed_;
+  }
+
+ private:
+  const Calls calls_;
+  const int64_t number_;
+  at::Tensor packed_;
+};
+
+/// Gives what autograd saves such hooks, or every other tensor of it.
+class SavedHooks final : public SavedTensorPacker {
+ public:
+  SavedHooks(Calls calls, uint64_t seed) : calls_(std::move(calls)), skips_(seed % 2 == 0) {}
+  std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() override {
+    ++number_;
+    if (skips_ && number_ % 2 == 0) return nullptr;
+    return std::make_unique<NotingSaved>(calls_, 100000 + number_);
+  }
+
+ private:
+  const Calls calls_;
+  const bool skips_;
+  int64_t number_ = 0;
+};
 
 /// Lets some results keep their gradients.
 void retain_gradients(const Tensors& roots, uint64_t seed) {
@@ -174,14 +210,37 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-void run_backward(EagerRun& run, uint64_t seed, bool compiled, Outcome& outcome) {
+/// Whether it writes to a tensor with a gradient that is no argument, which checkpointed functions
+/// must not do.
+bool writes_to_captured(const Program& program, const EagerRun& run) {
+  for (size_t i = 0; i < run.inputs().size(); ++i) {
+    const bool has_gradient = run.inputs()[i].tensor.requires_grad();
+    if (program.inputs[i].captured && has_gradient && run.mutated(i)) return true;
+  }
+  return false;
+}
+
+/// Runs the forward: for some seeds as a checkpointed region, for some with hooks of saved tensors.
+EagerRun run_forward(const Program& program, const Calls& calls) {
+  const uint64_t kind = program.seed % 13;
+  if (kind < 3) {
+    EagerRun run(program, /*is_checkpointed=*/true);
+    return writes_to_captured(program, run) ? EagerRun(program) : std::move(run);
+  }
+  if (kind >= 7) return EagerRun(program);
+  SavedHooks hooks(calls, program.seed);
+  const runtime::PackerScope scope(hooks);
+  return EagerRun(program);
+}
+
+void run_backward(EagerRun& run, uint64_t seed, bool compiled, const Calls& calls,
+                  Outcome& outcome) {
   if (run.roots().empty()) return;
   const Tensors roots = chosen(run.roots(), seed);
   Tensors tangents;
   for (const at::Tensor& root : roots) {
     tangents.push_back(random_tangent(at::empty_like(root.detach()), first_tangent_seed + seed));
   }
-  const auto calls = std::make_shared<std::vector<int64_t>>();
   if (seed % 3 != 0) add_hooks(roots, seed, calls);
   if (seed % 7 < 4) add_leaf_hooks(run, seed, calls);
   if (seed % 11 < 4) retain_gradients(roots, seed);
@@ -199,11 +258,12 @@ void run_backward(EagerRun& run, uint64_t seed, bool compiled, Outcome& outcome)
 }
 
 Outcome outcome_of(const Program& program, bool compiled) {
-  EagerRun run(program);
+  const auto calls = std::make_shared<std::vector<int64_t>>();
+  EagerRun run = run_forward(program, calls);
   if (run.threw()) return {first_line(run.error()), {}, {}};
   Outcome outcome;
   try {
-    run_backward(run, program.seed, compiled, outcome);
+    run_backward(run, program.seed, compiled, calls, outcome);
   } catch (const std::exception& error) {
     outcome.error = first_line(error.what());
   }
