@@ -11,9 +11,9 @@
 #include <string_view>
 
 #include "base/ambient.h"
-#include "base/front_engine.h"
 #include "base/private_members.h"
 #include "base/thread_object.h"
+#include "engine/hooked_tensors.h"
 #include "tensors/saved_variables.h"
 
 namespace ahead::engine {
@@ -74,26 +74,6 @@ void fetch_soon(const Node& node) {
   }
 }
 
-/// While it lives, a node seems to have saved nothing where hooks would have to be asked.
-class HookedAside {
- public:
-  explicit HookedAside(Node& node) {
-    for_each_saved(node, [&](SavedVariable& saved) {
-      if (!saved.has_hooks()) return;
-      aside_.emplace_back(&saved, std::move(saved));
-      saved = SavedVariable();
-    });
-  }
-  ~HookedAside() {
-    for (auto& [place, saved] : aside_) *place = std::move(saved);
-  }
-  HookedAside(const HookedAside&) = delete;
-  HookedAside& operator=(const HookedAside&) = delete;
-
- private:
-  std::vector<std::pair<SavedVariable*, SavedVariable>> aside_;
-};
-
 /// Whether a node of this stream would have to wait for the current one.
 bool is_on_other_stream(c10::Device device, c10::Stream stream) {
   return stream != c10::impl::VirtualGuardImpl(device.type()).getStream(device);
@@ -133,7 +113,6 @@ void Backward::Found::clear_values() {
   number_sizes.clear();
   versions.clear();
   hooked.clear();
-  groups.clear();
   held.clear();
   sequences.clear();
 }
@@ -389,7 +368,7 @@ void Backward::describe_hooks(const Step& step) {
   put(static_cast<uint8_t>(step.hooks.kinds | (step.num_hooked == 0 ? 0 : unpack)));
   if (step.num_hooked != 0) {
     put(step.num_hooked);
-    for (uint32_t i = 0; i < step.num_hooked; ++i) put(found_->hooked[step.first_hooked + i]);
+    for (uint32_t i = 0; i < step.num_hooked; ++i) put(hooked()[step.first_hooked + i]);
   }
   if (step.hooks.has(Hooks::Before)) return;
   if (step.hooks.has(Hooks::Retained)) {
@@ -439,27 +418,6 @@ void Backward::describe_inner(const Node& copy_slices) {
   if (inner != nullptr && special(*inner) == Special::CopySlices) describe_inner(*inner);
 }
 
-/// Finds the saved tensors of a node that hooks unpack.
-void Backward::find_hooked(Step& step) {
-  const auto lock = lock_node(*step.node);
-  uint32_t position = 0;
-  for_each_saved(*step.node, [&](SavedVariable& saved) {
-    if (saved.has_hooks()) found_->hooked.push_back({position, group_of(saved)});
-    ++position;
-  });
-  step.num_hooked = static_cast<uint32_t>(found_->hooked.size()) - step.first_hooked;
-}
-
-uint32_t Backward::group_of(SavedVariable& saved) {
-  const auto* grouped = dynamic_cast<const GroupedHooks*>(hooks_of(saved).get());
-  if (grouped == nullptr) return HookedTensor::kAlone;
-  auto& groups = found_->groups;
-  const auto known = std::find(groups.rbegin(), groups.rend(), grouped->group());
-  if (known != groups.rend()) return static_cast<uint32_t>(groups.rend() - known) - 1;
-  groups.push_back(grouped->group());
-  return static_cast<uint32_t>(groups.size()) - 1;
-}
-
 /// Whether running the node is to call user code: its formula, or hooks of what it saved.
 bool Backward::holds_user_code(const Node& node) {
   const Special special = this->special(node);
@@ -473,7 +431,7 @@ bool Backward::collect_saved(Step& step) {
   step.first_number = static_cast<uint32_t>(call_->lifted_ivalue_args.args.size());
   step.first_input = static_cast<uint32_t>(inputs().size());
   step.first_hooked = static_cast<uint32_t>(found_->hooked.size());
-  if (found_->looks_for_hooked) find_hooked(step);
+  if (found_->looks_for_hooked) step.num_hooked = found_->hooked.add(*step.node);
   const size_t first_size = call_->all_size_inputs.size();
   step.first_size_input = static_cast<uint32_t>(first_size);
   const bool is_known = collect_constants(step) && collect_numbers(step.first_number);

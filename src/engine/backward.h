@@ -11,6 +11,7 @@
 
 #include "base/libtorch.h"
 #include "engine/call_memory.h"
+#include "engine/hooked_tensors.h"
 #include "engine/key.h"
 #include "engine/step.h"
 
@@ -30,15 +31,6 @@ constexpr const char* kWhyCalled =
 
 /// Whether graphs can take this tensor: the tracer can stand in for it.
 bool is_plain(const c10::TensorImpl& tensor);
-
-/// A tensor that a node saved and that hooks unpack, when the node is reached.
-struct HookedTensor {
-  uint32_t position;  ///< among all that the node saved
-  /// Those with the same number are made again together (GroupedHooks); kAlone: by itself.
-  uint32_t group;
-
-  static constexpr uint32_t kAlone = UINT32_MAX;
-};
 
 /// One backward as it was found: the nodes in the order in which eager would run them, the tensors
 /// they hold, and what tells it from backwards for which other graphs are needed.
@@ -63,7 +55,7 @@ class Backward {
   bool is_needed(const torch::autograd::Node* node) const;
 
   /// The saved tensors that hooks unpack, step by step in the order in which nodes unpack them.
-  const std::vector<HookedTensor>& hooked() const { return found_->hooked; }
+  const std::vector<HookedTensor>& hooked() const { return found_->hooked.all(); }
 
   /// The tensors that nodes hold, each once. Whoever runs the graphs may take them away.
   std::vector<at::Tensor>& inputs() { return call_->tensor_args.inputs; }
@@ -143,8 +135,7 @@ class Backward {
     std::vector<uint32_t> input_sizes;
     std::vector<uint32_t> number_sizes;
     std::vector<uint32_t> versions;
-    std::vector<HookedTensor> hooked;
-    std::vector<const void*> groups;  ///< of these, each once
+    HookedTensors hooked;
     /// Somewhere there are such tensors, so each node is asked for them. This goes on for later
     /// backwards.
     bool looks_for_hooked = false;
@@ -212,8 +203,6 @@ class Backward {
   Special special(const torch::autograd::Node& node);
   Step::Kind kind_of(const Hooks& hooks, bool is_needed, Special special) const;
   void describe_hooks(const Step& step);
-  void find_hooked(Step& step);
-  uint32_t group_of(torch::autograd::SavedVariable& saved);
   bool holds_user_code(const torch::autograd::Node& node);
   void describe_step(Step& step, bool is_needed);
   void describe_inner(const torch::autograd::Node& copy_slices);

@@ -9,8 +9,8 @@
 #include <sstream>
 
 #include "base/private_members.h"
+#include "engine/hooked_tensors.h"
 #include "engine/leaf.h"
-#include "tensors/saved_variables.h"
 
 namespace ahead::engine {
 namespace {
@@ -43,18 +43,12 @@ class AskedHooks final : public torch::autograd::SavedVariableHooks {
   at::Tensor answer_;
 };
 
-/// Calls `visit` with each saved tensor of the step's node that hooks unpack, and its number among
-/// all of the backward. False: some are gone, as the node was released.
+/// Visits the saved tensors of the step's node that hooks unpack, with the lock that nodes take
+/// when they unpack.
 template <class Visit>
-bool for_each_hooked(const Step& step, const Backward& backward, const Visit& visit) {
-  const auto lock = lock_node(*step.node);  // as nodes do when they unpack
-  const size_t end = step.first_hooked + step.num_hooked;
-  size_t next = step.first_hooked;
-  uint32_t position = 0;
-  for_each_saved(*step.node, [&](SavedVariable& saved) {
-    if (next < end && backward.hooked()[next].position == position++) visit(saved, next++);
-  });
-  return next == end;
+void visit_hooked(const Step& step, const Backward& backward, const Visit& visit) {
+  const auto lock = lock_node(*step.node);
+  for_each_hooked(*step.node, backward.hooked(), step.first_hooked, step.num_hooked, visit);
 }
 
 }  // namespace
@@ -135,7 +129,7 @@ void Gradients::retain(size_t step, size_t input, const at::Tensor& gradient) co
 void Gradients::unpack(const Step& step) {
   const c10::OptionalStreamGuard on_its_stream(step.node->stream());
   const NodePtr self = step.node->getptr();
-  for_each_hooked(step, backward_, [&](const SavedVariable& saved, size_t number) {
+  visit_hooked(step, backward_, [&](const SavedVariable& saved, size_t number) {
     unpacked_[number] = {saved.unpack(self), true};
   });
 }
@@ -187,12 +181,12 @@ variable_list Gradients::apply(const Step& step, variable_list inputs) {
 
 /// The same where hooks have unpacked what the node saved. It must not ask them again.
 variable_list Gradients::apply_unpacked(const Step& step, variable_list inputs) {
-  for_each_hooked(step, backward_, [&](SavedVariable& saved, size_t number) {
+  visit_hooked(step, backward_, [&](SavedVariable& saved, size_t number) {
     SavedTensorHooks& hooks = hooks_of(saved);
     hooks = std::make_unique<AskedHooks>(std::move(hooks), std::move(unpacked(number)));
   });
   const auto put_back = c10::make_scope_exit([&] {
-    for_each_hooked(step, backward_, [&](SavedVariable& saved, size_t) {
+    visit_hooked(step, backward_, [&](SavedVariable& saved, size_t) {
       SavedTensorHooks& hooks = hooks_of(saved);
       if (auto* const asked = dynamic_cast<AskedHooks*>(hooks.get())) hooks = asked->take_asked();
     });

@@ -18,17 +18,17 @@
 #include "base/private_members.h"
 #include "checkpoint/region_watch.h"
 #include "engine/false_history.h"
+#include "engine/hooked_tensors.h"
 #include "engine/leaf.h"
 #include "engine/node_calls.h"
+#include "engine/not_traceable.h"
 #include "engine/operators.h"
-#include "ir/sizes/expression_node.h"
+#include "engine/part_inputs.h"
 #include "ir/sizes/layout.h"
-#include "ir/tensor_meta.h"
 #include "ops/facts/node_facts.h"
 #include "passes/stages.h"
 #include "runtime/node/compiled_node.h"
 #include "tensors/autograd_graph.h"
-#include "tensors/saved_variables.h"
 #include "trace/joint_trace.h"
 #include "trace/tensor/fake_tensor.h"
 #include "trace/tracer.h"
@@ -57,10 +57,8 @@ class PartTracer {
       : backward_(backward),
         kinds_(kinds),
         gradients_(gradients),
-        pattern_(sizes == nullptr ? nullptr : &sizes->pattern),
-        guards_(sizes == nullptr ? nullptr : std::make_shared<SizeGuards>(sizes->values)),
+        sizes_(backward, sizes),
         with_history_(at::GradMode::is_enabled()),
-        num_inputs_(backward.num_inputs_before(end)),
         places_(backward.num_places()),
         results_(backward.task().captured_vars_.size()),
         state_(std::vector<std::optional<c10::SymInt>>(backward.call().all_size_inputs.size()), 0) {
@@ -82,11 +80,9 @@ class PartTracer {
   using ArgumentKind = Part::Argument::Kind;
 
   Part make() {
-    find_places();
-    find_unpacked();
-    find_leaves();
-    if (is_lifted()) lift_sizes();
-    Graph graph = trace();
+    const PartInputs inputs(part_, backward_, kinds_, gradients_, sizes_);
+    if (is_lifted()) sizes_.lift_held(state_.sym_sizes);
+    Graph graph = trace(inputs);
     check_functional(graph);
     add_new_grads(graph);
     optimise(graph);
@@ -98,11 +94,13 @@ class PartTracer {
     return std::move(part_);
   }
 
-  Graph trace() {
-    const std::vector<at::Tensor> inputs = gather_inputs();
+  Graph trace(const PartInputs& inputs) {
     return tracing::trace_symbolic(
-        [this](const std::vector<at::Tensor>& traced) { return follow(traced); }, inputs, layouts_,
-        guards_);
+        [&](const std::vector<at::Tensor>& traced) {
+          find_held_leaves(inputs, traced);
+          return follow(traced);
+        },
+        inputs.tensors(), inputs.layouts(), sizes_.guards());
   }
 
   /// Where the results get a history, equal calls stay two: gradients would be added up elsewhere.
@@ -117,233 +115,14 @@ class PartTracer {
 
   const Step& step(size_t index) const { return backward_.steps()[index]; }
 
-  bool is_lifted() const { return pattern_ != nullptr; }
-
-  Dim dim(size_t position) const {
-    const int32_t symbol = pattern_->symbol(position);
-    if (symbol == SizePattern::kFixed) return backward_.sizes()[position];
-    return Dim::symbol(static_cast<uint32_t>(symbol));
-  }
-
-  c10::SymInt size(size_t position) const { return to_sym_int(dim(position), guards_); }
-
-  /// What stands for the number of a custom function that is at this position.
-  c10::IValue number(const c10::IValue& now, size_t position) const {
-    const int32_t symbol = pattern_->symbol(position);
-    if (symbol == SizePattern::kFixed) return now;
-    if (!now.isDouble()) return size(position);
-    return FloatNode::make(FloatExpression::symbol(static_cast<uint32_t>(symbol)), guards_);
-  }
-
-  Dims dims(size_t first, size_t count) const {
-    Dims dims;
-    for (size_t i = 0; i < count; ++i) dims.push_back(dim(first + i));
-    return dims;
-  }
-
-  /// Says how the sizes that nodes hold, their tensors and the gradients that wait may change.
-  void lift_sizes() {
-    for (const Step& s : backward_.steps()) {
-      for (uint32_t i = 0; i < s.num_size_inputs; ++i)
-        state_.sym_sizes[s.first_size_input + i] = size(s.first_size + i);
-    }
-    for (size_t i = 0; i < num_inputs_; ++i) {
-      const at::Tensor& input = backward_.inputs()[i];
-      if (!input.defined()) continue;
-      const auto first = backward_.sizes_of_input(i);
-      TORCH_CHECK(first, "a node holds a tensor that is not a plain one");
-      const auto count = static_cast<size_t>(input.dim());
-      add_layout({dims(*first, count), dims(*first + count, count), input.storage_offset()});
-    }
-    for (Part::Unpacked& unpacked : part_.unpacked) lift_unpacked(unpacked.tensor);
-    for (Part::Expected& expected : part_.expected)
-      if (expected.gradient) lift_gradient(expected, gradients_.at(expected.place));
-    for (Part::Accumulation& accumulation : part_.accumulations) lift_leaf(accumulation);
-  }
-
-  /// Says what stands for the numbers that custom functions hold.
-  void lift_numbers() {
-    auto& numbers = backward_.call().lifted_ivalue_args.args;
-    for (size_t i = 0; i < numbers.size(); ++i) {
-      const c10::IValue& now = *numbers[i].actual_ptr;
-      const auto position = is_lifted() ? backward_.size_of_number(i) : std::nullopt;
-      numbers[i].proxy = position ? number(now, *position) : now;
-    }
-  }
-
-  /// A leaf, whose layout no operator asks for, and what is added to.
-  void lift_leaf(Part::Accumulation& accumulation) {
-    if (accumulation.is_deferred()) return;
-    const Step& s = step(accumulation.step);
-    const at::Tensor& leaf = leaf_of(s);
-    if (known_leaf(leaf) == kUnknown) {
-      Layout layout{dims(backward_.sizes_of_place(s.first_place), static_cast<size_t>(leaf.dim())),
-                    Dims(leaf.strides()), leaf.storage_offset()};
-      if (leaf.is_contiguous()) layout.strides = Layout::contiguous(layout.sizes).strides;
-      add_layout(std::move(layout));
-    }
-    if (accumulation.grad.gradient) lift_gradient(accumulation.grad, grad_of(s));
-  }
-
-  void lift_gradient(Part::Expected& expected, const at::Tensor& gradient) {
-    const TensorMeta& meta = *expected.gradient;
-    const size_t first = backward_.sizes_of_place(expected.place);
-    Layout layout{dims(first, meta.sizes.size()), meta.strides, meta.offset};
-    expected.is_contiguous = gradient.is_contiguous();
-    if (expected.is_contiguous) {
-      layout.strides = Layout::contiguous(layout.sizes).strides;
-    }
-    const std::vector<int64_t>& values = guards_->values();
-    TORCH_CHECK(layout.describes(gradient, values) &&
-                    gradient.strides() == at::IntArrayRef(layout.strides.at(values)),
-                "a gradient that waits has other sizes than the tensor it belongs to");
-    add_layout(std::move(layout));
-  }
-
-  /// What is unpacked is not known when a backward is looked up. So a size that one of the changing
-  /// ones has too is taken for that one, which holds or is found not to when the part is looked
-  /// for.
-  void lift_unpacked(TensorMeta& meta) {
-    const std::vector<int64_t>& values = guards_->values();
-    const bool is_contiguous = meta.strides == contiguous_strides(meta.sizes);
-    for (Dim& size : meta.sizes) {
-      const auto same = std::find(values.begin(), values.end(), size.fixed());
-      if (size.fixed() > 1 && same != values.end())
-        size = Dim::symbol(static_cast<uint32_t>(same - values.begin()));
-    }
-    if (is_contiguous) meta.strides = contiguous_strides(meta.sizes);
-    add_layout({meta.sizes, meta.strides, meta.offset});
-  }
-
-  void add_layout(Layout layout) {
-    layouts_.push_back(layout.is_fixed() ? std::nullopt : std::optional(std::move(layout)));
-  }
+  bool is_lifted() const { return sizes_.any(); }
 
   void add_sizes(Graph& graph) {
-    const auto count = static_cast<int64_t>(guards_->values().size());
+    const auto count = static_cast<int64_t>(sizes_.guards()->values().size());
     graph.add_input({Slot::Kind::Sizes, 0}, TensorMeta::contiguous({count}, at::kLong));
-    graph.set_example_sizes(guards_->values());
+    graph.set_example_sizes(sizes_.guards()->values());
     part_.arguments.push_back({ArgumentKind::Sizes, 0});
-    part_.guards = guards_;
-  }
-
-  void find_places() {
-    std::vector<size_t> places;
-    for (size_t i = part_.begin; i < part_.end; ++i) {
-      const Step& s = step(i);
-      for (uint32_t k = 0; k < s.num_places; ++k) places.push_back(s.first_place + k);
-      for (uint32_t k = 0; k < s.num_targets; ++k) {
-        const int32_t target = backward_.targets()[s.first_target + k];
-        if (target != kNowhere) places.push_back(static_cast<size_t>(target));
-      }
-    }
-    std::sort(places.begin(), places.end());
-    places.erase(std::unique(places.begin(), places.end()), places.end());
-    for (size_t place : places) {
-      const at::Tensor& waiting = gradients_.at(place);
-      part_.expected.push_back(
-          {place, waiting.defined() ? std::optional(TensorMeta::of(waiting)) : std::nullopt});
-    }
-  }
-
-  void find_unpacked() {
-    for (size_t i = part_.begin; i < part_.end; ++i) {
-      const Step& s = step(i);
-      for (size_t k = s.first_hooked; k < s.first_hooked + s.num_hooked; ++k) {
-        const at::Tensor& tensor = gradients_.unpacked(k);
-        if (!tensor.defined() || tensor.is_conj() || tensor.is_neg() ||
-            !is_plain(*tensor.unsafeGetTensorImpl()))
-          throw NotTraceable(i, "hooks unpack a tensor that graphs cannot take");
-        part_.unpacked.push_back({k, tensor.key_set().raw_repr(), TensorMeta::of(tensor)});
-      }
-    }
-  }
-
-  void find_leaves() {
-    for (size_t i = 0; i < num_inputs_; ++i) {
-      const at::Tensor& input = backward_.inputs()[i];
-      if (input.defined()) inputs_.emplace(input.unsafeGetTensorImpl(), inputs_.size());
-    }
-    for (size_t i = part_.begin; i < part_.end; ++i) {
-      if (kinds_[i] == Step::Kind::Accumulate) part_.accumulations.push_back(describe_leaf(i));
-    }
-  }
-
-  Part::Accumulation describe_leaf(size_t index) const {
-    const Step& s = step(index);
-    const at::Tensor &leaf = leaf_of(s), &grad = grad_of(s);
-    Part::Accumulation found{index,         why_deferred(s), leaf.scalar_type(),
-                             leaf.device(), leaf.dim(),      {s.first_place, {}}};
-    if (!found.is_deferred() && grad.defined()) found.grad.gradient = TensorMeta::of(grad);
-    return found;
-  }
-
-  /// Why a graph cannot add to the `.grad` of this leaf; empty: it can.
-  std::string why_deferred(const Step& s) const {
-    const at::Tensor &leaf = leaf_of(s), &grad = grad_of(s);
-    const auto& metadata = s.node->input_metadata(0);
-    if (is_added_to(leaf)) return "its tensor has another such node";
-    if (!takes_gradient(leaf)) return "its tensor is no leaf that requires grad any more";
-    if (!is_plain_gradient(leaf.detach())) return "its tensor is not a plain one";
-    if (leaf.sym_sizes() != c10::SymIntArrayRef(metadata.shape_as_dim_vector()))
-      return "its tensor has other sizes than in the forward";
-    if (!grad.defined()) return "";
-    if (!is_plain_gradient(grad))
-      return "its `.grad` is sparse, has a history or is otherwise special";
-    return is_lifted() && grad.sizes() != leaf.sizes() ? "its `.grad` has other sizes" : "";
-  }
-
-  bool is_added_to(const at::Tensor& leaf) const {
-    return std::any_of(part_.accumulations.begin(), part_.accumulations.end(),
-                       [&](const auto& one) { return leaf_of(step(one.step)).is_same(leaf); });
-  }
-
-  static constexpr size_t kUnknown = SIZE_MAX;
-
-  /// The position among the graph's inputs of a leaf that some node holds as well.
-  size_t known_leaf(const at::Tensor& leaf) const {
-    const auto found = inputs_.find(leaf.unsafeGetTensorImpl());
-    return found == inputs_.end() ? kUnknown : found->second;
-  }
-
-  /// Leaves that require grad where what they stand for does: what history that has does not matter
-  /// to formulas, but a few ask whether there is one, and the operators that are recorded differ in
-  /// grad mode.
-  std::vector<at::Tensor> gather_inputs() {
-    std::vector<at::Tensor> inputs;
-    for (size_t i = 0; i < num_inputs_; ++i) {
-      const at::Tensor& input = backward_.inputs()[i];
-      if (!input.defined()) continue;
-      inputs.push_back(input.variable_data().set_requires_grad(input.requires_grad()));
-      part_.arguments.push_back({ArgumentKind::Input, i});
-    }
-    for (const Part::Unpacked& unpacked : part_.unpacked) {
-      const at::Tensor& tensor = gradients_.unpacked(unpacked.hooked);
-      inputs.push_back(tensor.variable_data().set_requires_grad(tensor.requires_grad()));
-      part_.arguments.push_back({ArgumentKind::Unpacked, unpacked.hooked});
-    }
-    for (const Part::Expected& expected : part_.expected) {
-      if (!expected.gradient) continue;
-      const at::Tensor& gradient = gradients_.at(expected.place);
-      inputs.push_back(gradient.variable_data().set_requires_grad(gradient.requires_grad()));
-      part_.arguments.push_back({ArgumentKind::Gradient, expected.place});
-    }
-    for (const Part::Accumulation& accumulation : part_.accumulations)
-      gather_leaf(accumulation, inputs);
-    return inputs;
-  }
-
-  void gather_leaf(const Part::Accumulation& accumulation, std::vector<at::Tensor>& inputs) {
-    if (accumulation.is_deferred()) return;
-    const at::Tensor& leaf = leaf_of(step(accumulation.step));
-    if (known_leaf(leaf) == kUnknown) {
-      inputs.push_back(leaf.variable_data().set_requires_grad(true));
-      part_.arguments.push_back({ArgumentKind::Leaf, accumulation.step});
-    }
-    if (!accumulation.grad.gradient) return;
-    const at::Tensor& grad = grad_of(step(accumulation.step));
-    inputs.push_back(grad.variable_data().set_requires_grad(grad.requires_grad()));
-    part_.arguments.push_back({ArgumentKind::Grad, accumulation.step});
+    part_.guards = sizes_.guards();
   }
 
   std::vector<at::Tensor> follow(const std::vector<at::Tensor>& traced) {
@@ -359,8 +138,7 @@ class PartTracer {
       if (kind == ArgumentKind::Input)
         backward_.call().tensor_args.lookup(backward_.inputs()[index]).proxy_tensor = traced[i];
     }
-    find_known_leaves(traced);
-    lift_numbers();
+    sizes_.lift_numbers();
     const std::vector<at::Tensor> before = places_;
     for (current_ = part_.begin; current_ < part_.end; ++current_) follow_step(tracer);
     std::vector<at::Tensor> outputs = take_outputs(before);
@@ -387,10 +165,10 @@ class PartTracer {
     number_nodes(before == nullptr ? graph.first() : before->next());
   }
 
-  void find_known_leaves(const std::vector<at::Tensor>& traced) {
+  void find_held_leaves(const PartInputs& inputs, const std::vector<at::Tensor>& traced) {
     for (const Part::Accumulation& accumulation : part_.accumulations) {
-      const size_t input = known_leaf(leaf_of(step(accumulation.step)));
-      if (input != kUnknown) leaves_[accumulation.step] = tracing::value_of(traced[input]);
+      const auto input = inputs.held_leaf(leaf_of(step(accumulation.step)));
+      if (input) leaves_[accumulation.step] = tracing::value_of(traced[*input]);
     }
   }
 
@@ -577,28 +355,10 @@ class PartTracer {
   void validate(const Step& s, variable_list& outputs) const {
     const auto say = [](const std::string& problem) { return problem; };
     if (is_lifted()) {
-      torch::autograd::validate_outputs(lifted_metadata(s), outputs, say);
+      torch::autograd::validate_outputs(sizes_.metadata(s), outputs, say);
     } else {
       torch::autograd::validate_outputs(s.node->next_edges(), outputs, say);
     }
-  }
-
-  /// What the gradients must look like that the step sends along edges which are followed.
-  std::vector<std::optional<torch::autograd::InputMetadata>> lifted_metadata(const Step& s) const {
-    std::vector<std::optional<torch::autograd::InputMetadata>> lifted(s.num_targets);
-    for (uint32_t i = 0; i < s.num_targets; ++i) {
-      const int32_t target = backward_.targets()[s.first_target + i];
-      if (target == kNowhere) continue;
-      const torch::autograd::Edge& edge = s.node->next_edge(i);
-      const auto& known = edge.function->input_metadata(edge.input_nr);
-      if (known.was_default_constructed()) continue;
-      const size_t first = backward_.sizes_of_place(static_cast<size_t>(target));
-      const auto shape = to_sym_ints(dims(first, known.shape_as_dim_vector().size()), guards_);
-      lifted[i].emplace(known.options(),
-                        torch::autograd::SymIntSmallVec(shape.begin(), shape.end()),
-                        known.is_tensor_subclass(), /*is_nested=*/false, known.grad_dtype());
-    }
-    return lifted;
   }
 
   variable_list apply(const Step& s) {
@@ -619,14 +379,10 @@ class PartTracer {
   /// LibTorch asks for what stands for a saved tensor by its address.
   void tell_unpacked(const Step& s) {
     auto& by_address = args_by_saved_variable(backward_.call().tensor_args);
-    uint32_t position = 0;
-    size_t next = s.first_hooked;
-    for_each_saved(*s.node, [&](torch::autograd::SavedVariable& saved) {
-      const bool is_next =
-          next < s.first_hooked + s.num_hooked && backward_.hooked()[next].position == position;
-      if (is_next) by_address[&saved] = &unpacked_.at(next++);
-      ++position;
-    });
+    for_each_hooked(*s.node, backward_.hooked(), s.first_hooked, s.num_hooked,
+                    [&](const torch::autograd::SavedVariable& saved, size_t number) {
+                      by_address[&saved] = &unpacked_.at(number);
+                    });
   }
 
   static torch::dynamo::autograd::TensorArg standing_for(const at::Tensor& traced) {
@@ -654,7 +410,7 @@ class PartTracer {
       part_.destinations.push_back({Part::Destination::Kind::Output, i});
     }
     node_outputs_.clear();
-    for (size_t i = 0; i < num_inputs_; ++i)
+    for (size_t i = 0; i < backward_.num_inputs_before(part_.end); ++i)
       backward_.call().tensor_args.lookup(backward_.inputs()[i]).proxy_tensor.reset();
     unpacked_.clear();
     places_.clear();
@@ -688,22 +444,16 @@ class PartTracer {
   Backward& backward_;
   const std::vector<Step::Kind>& kinds_;
   const Gradients& gradients_;
-  const SizePattern* const pattern_;
-  const std::shared_ptr<SizeGuards> guards_;
+  const LiftedSizes sizes_;
   const bool with_history_;                ///< the backward is run with create_graph
-  const size_t num_inputs_;                ///< those that the steps up to the last one hold
   torch::autograd::edge_list histories_;   ///< of what the steps returned
   std::vector<uint64_t> first_sequences_;  ///< for each step, of the history that it makes
-  /// Of what is traced, in order; empty: none changes.
-  std::vector<std::optional<Layout>> layouts_;
   std::vector<at::Tensor> places_;
   std::vector<at::Tensor> results_;
   /// What stands for tensors that hooks unpacked, by their numbers.
   std::unordered_map<size_t, torch::dynamo::autograd::TensorArg> unpacked_;
   variable_list node_outputs_;  ///< of the last step, if hooks get them before they are passed on
   TraceState state_;
-  /// What nodes hold, by identity: its position among the graph's inputs.
-  std::unordered_map<const c10::TensorImpl*, size_t> inputs_;
   /// By step: the leaf and its `.grad` in the graph.
   std::unordered_map<size_t, Value*> leaves_, grads_;
   struct NewGrad {

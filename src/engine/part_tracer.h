@@ -1,28 +1,12 @@
 #pragma once
 
-#include <memory>
-#include <stdexcept>
+#include <vector>
 
-#include "engine/captured_program.h"
-#include "engine/size_pattern.h"
+#include "engine/gradients.h"
+#include "engine/lifted_sizes.h"
+#include "engine/part.h"
 
 namespace ahead::engine {
-
-/// A step cannot become part of a graph.
-class NotTraceable : public std::runtime_error {
- public:
-  NotTraceable(size_t step, const std::string& reason, bool is_user_code = false)
-      : std::runtime_error(reason), step(step), is_user_code(is_user_code) {}
-  size_t step;
-  /// It is a call of user code, which nobody promised to be traceable.
-  bool is_user_code;
-};
-
-/// The sizes that may change, and their values now.
-struct ChangingSizes {
-  const SizePattern& pattern;
-  const std::vector<int64_t>& values;
-};
 
 /// Traces steps `begin` to `end` of a backward, for the gradients that wait now. Throws
 /// NotTraceable, naming the step at fault. Nothing is run or changed.

@@ -3,6 +3,8 @@
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 #include <torch/torch.h>
 
+#include <thread>
+
 #include "ahead/checkpoint.h"
 #include "ahead/compiled_autograd.h"
 #include "ahead/errors.h"
@@ -334,6 +336,67 @@ TEST(EngineSavedHooks, WrittenBetween) {
     y.sum().backward();
     return Tensors{x.grad(), buffer};
   });
+}
+
+/// Hooks that nodes get while something is unpacked for them are called as in eager.
+TEST(EngineSavedHooks, HooksGivenWhileUnpacking) {
+  expect_as_eager([] {
+    const at::Tensor x = leaf({4});
+    const Log log = new_log();
+    const at::Tensor y = x.exp().sin();
+    torch::autograd::Node* const node = y.grad_fn().get();
+    const auto give_hook = [log, node](const at::Tensor& packed) {
+      node->add_post_hook(std::make_unique<test::PostHook>(
+          [log](const variable_list& gradients, const variable_list&) {
+            log->push_back(7);
+            return test::scaled(gradients, 3);
+          }));
+      return packed;
+    };
+    dynamic_cast<torch::autograd::generated::SinBackward0&>(*node).self_.register_hooks(
+        std::make_unique<Noting>(log, 1, give_hook));
+    y.sum().backward();
+    return Tensors{x.grad(), torch::tensor(*log)};
+  });
+}
+
+/// The memory that is unpacked is that to which a later step adds.
+TEST(EngineSavedHooks, UnpackingAGradient) {
+  expect_as_eager([] {
+    const at::Tensor x = leaf({4}), w = leaf({4});
+    w.mutable_grad() = torch::ones({4});
+    at::Tensor y;
+    {
+      const NotingAll hooks(new_log(), [w](const at::Tensor&) { return w.grad(); });
+      y = (w * 3).mul(x.sin());
+    }
+    y.sum().backward();
+    return Tensors{x.grad(), w.grad()};
+  });
+}
+
+TEST(EngineSavedHooks, OneThreadEach) {
+  compiled_autograd::reset();
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([thread] {
+      const Enable on;
+      for (int i = 1; i < 20; ++i) {
+        const at::Tensor x = torch::full({4}, 2.0, at::requires_grad());
+        const double factor = thread + i;
+        at::Tensor y;
+        {
+          const NotingAll hooks(new_log(),
+                                [=](const at::Tensor& packed) { return packed * factor; });
+          y = x.pow(2).mul(x);
+        }
+        y.sum().backward();
+        EXPECT_TRUE(torch::equal(x.grad(), torch::full({4}, 4 * factor * (1 + 2 * factor))));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(compiled_autograd::stats().eager_fallbacks, 0u);
 }
 
 /// It promises to be traceable; that hooks unpack what it saved is nevertheless its own affair.
