@@ -131,6 +131,8 @@ ExportedModule detail::export_flat(const std::shared_ptr<torch::nn::Module>& mod
   check_loss_named(options);
   exporting::TracedModule traced{{}, exporting::ModuleState(*module), 0, {}};
   check_arguments(inputs, traced.state);
+  exporting::check_no_wrappers(module->parameters());
+  exporting::check_no_wrappers(module->buffers());
   if (options.trace_joint) check_no_hooks(inputs, traced.state);
   exporting::BufferWatch buffers(*module);
   const FlatFunction function = [&](const std::vector<at::Tensor>& leaves) {

@@ -5,6 +5,7 @@
 
 #include "ahead/errors.h"
 #include "ahead/passes.h"
+#include "ahead/subclass.h"
 #include "trace/backward_trace.h"
 
 namespace ahead::exporting {
@@ -55,6 +56,7 @@ bool are_same(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b
 
 Graph trace_exported(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
                      const ExportTrace& how) {
+  check_no_wrappers(inputs);
   const std::vector<at::Tensor> apart = told_apart(inputs);
   try {
     Graph graph = trace_checked(function, apart, how);
@@ -71,6 +73,17 @@ Graph trace_exported(const aot::FlatFunction& function, const std::vector<at::Te
                       "Found an input that received a metadata mutation, through a call such as "
                       "resize_() or transpose_(): " +
                           error.msg());
+  }
+}
+
+void check_no_wrappers(const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    const auto inside = tensor.defined() ? inside_of(tensor) : nullptr;
+    if (inside == nullptr) continue;
+    throw Unsupported("export", inside->wrapper_class().name +
+                                    ": aot_export_module does not support tensor subclass inputs "
+                                    "for now. Pass the tensors inside, and wrap them in the "
+                                    "function.");
   }
 }
 

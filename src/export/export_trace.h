@@ -26,6 +26,9 @@ struct ExportTrace {
 Graph trace_exported(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
                      const ExportTrace& how);
 
+/// Throws Unsupported if one of these is a wrapper tensor: an exported graph has plain ones.
+void check_no_wrappers(const std::vector<at::Tensor>& tensors);
+
 /// Throws UserError unless the gradient of one scalar is asked for.
 void check_one_scalar(const Graph& graph, const tracing::FunctionMeta& meta);
 

@@ -2,6 +2,7 @@
 #include <torch/torch.h>
 
 #include "ahead/ahead.h"
+#include "ahead/two_tensor.h"
 #include "export/modules.h"
 #include "support/eager.h"
 
@@ -165,6 +166,35 @@ TEST(ExportErrors, HooksOfParametersAndArguments) {
   x.register_hook(halve);
   expect_says(error_of([&] { aot::export_module(module, {x}, joint()); }),
               "argument 0: it has a hook (register_hook)");
+}
+
+TEST(ExportErrors, WrapperTensors) {
+  const std::string words = "aot_export_module does not support tensor subclass inputs for now";
+  const auto two = [] { return TwoTensor::make(torch::rand({3}), torch::rand({3})); };
+  const AnyImpl::Forward product = [](AnyImpl& m, const at::Tensor& x) {
+    return Tensors{(x * m.weight * m.free).sum()};
+  };
+  auto module = std::make_shared<AnyImpl>(product);
+  expect_says(error_of([&] { aot::export_module(module, {two()}); }), words);
+  expect_says(error_of([&] { aot::export_module(module, {two()}, joint()); }), words);
+  expect_says(error_of([&] {
+                aot::export_joint([](const Tensors& in) { return Tensors{in[0] * 2}; }, {two()});
+              }),
+              words);
+  struct WrappedImpl : torch::nn::Module {
+    explicit WrappedImpl(const at::Tensor& t) : weight(register_parameter("weight", t)) {}
+    at::Tensor forward(const at::Tensor& x) { return x * weight; }
+    at::Tensor weight;
+  };
+  expect_says(error_of([&] {
+                aot::export_module(std::make_shared<WrappedImpl>(two()), {torch::rand({3})});
+              }),
+              words);
+  module->free = two();
+  EXPECT_NE(error_of([&] {
+              aot::export_module(module, {torch::rand({3})});
+            }).find("a wrapper tensor meets the traced function"),
+            std::string::npos);
 }
 
 TEST(ExportErrors, WhatDependsOnValues) {

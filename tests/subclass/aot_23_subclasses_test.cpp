@@ -45,8 +45,9 @@ TEST(AotSubclasses, test_aot_dispatch_incorrect_backward) {
   compiled(leaf({3}));
   const at::Tensor y = compiled(leaf({3}));
   EXPECT_EQ(compiled.stats().cache_hits, 1U);
-  EXPECT_NE(error_of([&] { (y * two({3})).sum().backward(); })
-                .find("we guessed its metadata incorrectly"),
+  EXPECT_NE(error_of([&] {
+              (y * two({3})).sum().backward();
+            }).find("we guessed its metadata incorrectly"),
             std::string::npos);
 }
 

@@ -147,14 +147,21 @@ TEST(SubclassCompiled, ReturnsViewsOfArguments) {
 }
 
 TEST(SubclassCompiled, ReturnsPlainArguments) {
-  check([](const Tensors& x) { return Tensors{x[0], x[1] * x[0], x[0].view({-1})}; },
-        [] { return Tensors{leaf({3, 2}), two({3, 2}, true)}; });
+  check(
+      [](const Tensors& x) {
+        return Tensors{x[0], x[1] * x[0], x[0].view({-1})};
+      },
+      [] {
+        return Tensors{leaf({3, 2}), two({3, 2}, true)};
+      });
   check(
       [](const Tensors& x) {
         const at::Tensor y = x[0].exp();
         return Tensors{y.view({-1}), y.t(), x[1] * 2};
       },
-      [] { return Tensors{leaf({3, 2}), two({3, 2}, true)}; });
+      [] {
+        return Tensors{leaf({3, 2}), two({3, 2}, true)};
+      });
 }
 
 TEST(SubclassCompiled, ReturnsViewsOfResults) {
