@@ -42,11 +42,10 @@ int main(int argc, char** argv) {
     benchmark::RegisterBenchmark(
         name, [differentiates](benchmark::State& state) { two_tensors(state, differentiates); })
         ->UseManualTime()
-        ->Unit(benchmark::kMillisecond)
-        ->Iterations(30);
+        ->Unit(benchmark::kMillisecond);
   };
-  add("two_tensor/forward", false);
-  add("two_tensor/training", true);
+  add("call/two_tensor", false);
+  add("call/two_tensor_training", true);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   benchmark::RunSpecifiedBenchmarks();

@@ -29,7 +29,7 @@ MOST_TIMES = 18
 STEPS = {"mlp": 0.7, "gpt12": 1.0, "resnet8": 1.0, "lstm": 1.0, "pinn": 1.0}
 STEP_THREADS = 2
 # A compiled call, forward and backward, may take this share of the eager one.
-CALLS = {"tanh": 0.8, "chain": 0.6, "mutation": 1.5}
+CALLS = {"tanh": 0.8, "chain": 0.6, "mutation": 1.5, "two_tensor": 1.0, "two_tensor_training": 1.0}
 # A call that is observed, and the first one, in which a function is observed and compiled, may take
 # this many times as long as the eager one.
 OBSERVED = {"tanh": 2.0, "gpt12": 1.3}
@@ -149,10 +149,11 @@ def measure(build, rounds, seconds, environment):
             for field in ("eager_ms", "ahead_ms", "ratio"):
                 samples[f"{name}/{field}"].append(entry[field])
         say(f"round {number} of {rounds}: compiled calls")
-        for name, entry in run_benchmark(build, "bench_compile", "", seconds, environment).items():
-            for field, value in entry.items():
-                if field.endswith(("_ms", "_mb", "ratio", "allocations")):
-                    samples[f"{name}/{field}"].append(value)
+        for program in ("bench_compile", "bench_subclass"):
+            for name, entry in run_benchmark(build, program, "", seconds, environment).items():
+                for field, value in entry.items():
+                    if field.endswith(("_ms", "_mb", "ratio", "allocations")):
+                        samples[f"{name}/{field}"].append(value)
         say(f"round {number} of {rounds}: whole steps of training")
         for name, entry in run_benchmark(build, "bench_training", "optim/|train/", seconds, environment).items():
             for field in ("eager_ms", "ahead_ms", "ratio"):

@@ -212,6 +212,38 @@ TEST(AotSubclasses, test_wrong_guess_tangent_type) {
   EXPECT_EQ(compiled.stats().cache_hits, 1U);
 }
 
+/// A tensor to whose every result a new tensor is added.
+class Filled final : public WrapperTensorOf<Filled> {
+ public:
+  static constexpr const char* class_name = "Filled";
+  static at::Tensor make(at::Tensor inner) {
+    const WrapperLook look = WrapperLook::of(inner);
+    return wrap(std::make_shared<const Filled>(std::move(inner)), look);
+  }
+  explicit Filled(at::Tensor inner) : inner_(std::move(inner)) {}
+  WrapperParts flatten() const override { return {{inner_}, {}}; }
+  static std::shared_ptr<const Filled> unflatten(WrapperParts parts) {
+    return std::make_shared<const Filled>(parts.inner.at(0));
+  }
+  bool dispatch(const c10::OperatorHandle& op, torch::jit::Stack& stack) const override {
+    dispatch_to_each(op, stack);
+    if (op.operator_name().name != "aten::mul") return true;
+    const at::Tensor made = inside_of<Filled>(stack[0].toTensor())->inner_;
+    stack = {make(made + at::full(made.sizes(), 0.5))};
+    return true;
+  }
+
+ private:
+  at::Tensor inner_;
+};
+
+TEST(AotSubclasses, test_aot_test_subclasses_with_tensor_factories) {
+  check([](const Tensors& x) -> Tensors { return {x[0] * 2 * x[0]}; },
+        [] {
+          return Tensors{Filled::make(at::randn({3, 4})).requires_grad_()};
+        });
+}
+
 /// The channels-last tangents among the inputs of the backward graph.
 size_t channels_last_tangents(const at::Tensor& x) {
   auto compiled = compile([](const at::Tensor& in) { return in * in; }, once);
