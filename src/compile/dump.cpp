@@ -139,6 +139,7 @@ void dump(const Compilation& made, const Options& options) {
   if (options.dump_folder.empty()) return;
   const std::string folder = make_folder(options.dump_folder, made.plan->name);
   write(folder + "/options.txt", describe(options));
+  write(folder + "/meta.txt", made.meta);
   write(folder + "/plan.txt", describe(*made.plan));
   const std::vector<Program> programs = made.programs();
   for (size_t i = 0; i < programs.size(); ++i)

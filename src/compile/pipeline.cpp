@@ -2,6 +2,7 @@
 
 #include "ahead/errors.h"
 #include "ahead/passes.h"
+#include "compile/describe_meta.h"
 #include "compile/traced_function.h"
 #include "derivative/backward_program.h"
 #include "derivative/derivative_graph.h"
@@ -191,6 +192,7 @@ PartitionedGraphs partition(const JointGraph& joint, const TracedFunction& trace
   PartitionedGraphs halves = partition(joint, options, compilers.num_params_buffers);
   if (has_open_trace) save_for_derivatives(halves, joint, traced, options);
   copy_raised_inputs(halves, traced.frame.epilogue.writes);
+  check_grown_unsaved(halves, traced.frame.epilogue.resets);
   return halves;
 }
 
@@ -305,6 +307,7 @@ Compilation compile_function(const aot::FlatFunction& function,
     // are stale.
     graph.forget_captured();
     stages.keep("trace", result.trace_seconds, graph);
+    if (!options.dump_folder.empty()) result.meta = describe_meta(traced.trace);
     result.with_offsets = traced.is_merged || names_offsets(graph);
     decompose(traced, compilers, stages);
     return has_tangents(graph)

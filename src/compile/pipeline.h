@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "ahead/detail/compiled_core.h"
@@ -16,6 +17,8 @@ struct Compilation {
   /// The graph names positions in storages, so that the offsets of inputs matter.
   bool with_offsets = false;
   double trace_seconds = 0, compile_seconds = 0;
+  /// What the trace found out about inputs and results, if Options::dump_folder wants it.
+  std::string meta;
 
   /// The program of every stage that has run so far: some run in the first backward that needs
   /// them.

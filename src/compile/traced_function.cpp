@@ -26,8 +26,9 @@ class AutocastRestore {
   void check_unchanged() const {
     if (AutocastState::current() == before_) return;
     throw Unsupported("compile",
-                      "autocast: the function leaves it in another state than it found it. Switch "
-                      "it outside, or with a guard inside.");
+                      "autocast: the function leaves it in another state than it found it. "
+                      "(AOTAutograd does not support tracing graphs that mutate the autocast "
+                      "state.) Switch it outside, or with a guard inside.");
   }
 
  private:

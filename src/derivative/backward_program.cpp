@@ -1,5 +1,7 @@
 #include "derivative/backward_program.h"
 
+#include <ATen/Context.h>
+
 #include <algorithm>
 #include <string>
 
@@ -17,11 +19,19 @@ namespace {
 /// backward for those that are undefined, or not wanted, is made anew each time.
 constexpr size_t most_variants = 32;
 
+/// Whether deterministic algorithms are wanted now: kernels and backends choose by that.
+int64_t deterministic_mode() {
+  const at::Context& context = at::globalContext();
+  if (!context.deterministicAlgorithms()) return 0;
+  return context.deterministicAlgorithmsWarnOnly() ? 1 : 2;
+}
+
 /// `strides_of`: those of the tangent with this number, if it is defined.
 template <class StridesOf>
 std::vector<int64_t> key_of(const BackwardProgram::Mask& defined,
                             const BackwardProgram::Mask& wanted, StridesOf&& strides_of) {
   std::vector<int64_t> key(wanted.begin(), wanted.end());
+  key.push_back(deterministic_mode());
   for (size_t i = 0; i < defined.size(); ++i) {
     key.push_back(defined[i] ? 1 : 0);
     if (!defined[i]) continue;
@@ -54,7 +64,8 @@ BackwardProgram::BackwardProgram(Graph graph, Reach reach, const std::vector<siz
       graph_(std::move(graph)),
       reach_(std::move(reach)),
       donated_(with_size(std::move(donated), graph_.inputs().size())),
-      compiler_(std::move(compiler)) {}
+      compiler_(std::move(compiler)),
+      deterministic_(deterministic_mode()) {}
 
 BackwardProgram::PartPtr BackwardProgram::compile(const Graph& graph,
                                                   const aot::GraphCompiler& compiler) const {
@@ -132,7 +143,7 @@ BackwardProgram::PartPtr BackwardProgram::special(const std::vector<at::Tensor>&
 BackwardProgram::PartPtr BackwardProgram::rare(const std::vector<at::Tensor>& tangents,
                                                const Mask& wanted) {
   const Mask defined = are_defined(tangents);
-  if (all(defined) && all(wanted)) return complete();
+  if (all(defined) && all(wanted) && deterministic_mode() == deterministic_) return complete();
   {
     const Key as_traced = key_of(
         defined, wanted, [&](size_t i) -> at::IntArrayRef { return this->tangents()[i].strides; });
@@ -161,7 +172,8 @@ bool BackwardProgram::is_as_traced(const std::vector<at::Tensor>& tangents) cons
 
 BackwardProgram::PartPtr BackwardProgram::variant(const std::vector<at::Tensor>& tangents,
                                                   const Mask& wanted) {
-  const bool is_complete = all(are_defined(tangents)) && all(wanted) && is_as_traced(tangents);
+  const bool is_complete = all(are_defined(tangents)) && all(wanted) && is_as_traced(tangents) &&
+                           deterministic_mode() == deterministic_;
   return is_complete ? complete() : special(tangents, wanted);
 }
 

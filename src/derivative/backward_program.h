@@ -12,7 +12,8 @@
 namespace ahead::compiling {
 
 /// The backward graph of a compiled function and what was compiled from it so far. Each combination
-/// of tangents and wanted gradients is compiled when it is met first. Of very many, the first are
+/// of tangents, wanted gradients and modes (deterministic algorithms) is compiled when it is met
+/// first. Of very many, the first are
 /// kept. No lock is held while something is compiled.
 class BackwardProgram final : public runtime::BackwardVariants {
  public:
@@ -53,9 +54,11 @@ class BackwardProgram final : public runtime::BackwardVariants {
   const Reach reach_;
   const std::vector<bool> donated_;  ///< for each input
   const aot::GraphCompiler compiler_;
+  const int64_t deterministic_;  ///< the mode of the call that was compiled; see variant()
   std::atomic<PartPtr> complete_;
   mutable std::mutex mutex_;
-  /// By which gradients are wanted, which tangents are defined, and their strides.
+  /// By which gradients are wanted, whether deterministic algorithms are, which tangents are
+  /// defined, and their strides.
   std::map<Key, PartPtr> special_;
 };
 

@@ -45,6 +45,7 @@ class Verifier {
     check_slots(graph_.inputs(), &SlotFacts::on_inputs);
     check_slots(graph_.outputs(), &SlotFacts::on_outputs);
     if (names_own_positions(graph_)) check_positions();
+    check_writes();
   }
 
  private:
@@ -61,6 +62,7 @@ class Verifier {
   template <class Entries>
   void check_slots(const Entries& entries, bool SlotFacts::*legal);
   void check_positions();
+  void check_writes();
 
   void define(const Value* value);
   bool is_defined(const Value* value) const;
@@ -326,6 +328,20 @@ void Verifier::check_positions() {
   }
   for (const Graph::Output& output : graph_.outputs()) {
     check(output, SlotFacts::Names::input_position, graph_.inputs().size(), "inputs");
+  }
+}
+
+/// What an input holds in the end is decided once.
+void Verifier::check_writes() {
+  static const Operator* const copy = Operator::find("aten.copy_");
+  std::vector<bool> is_written(graph_.inputs().size());
+  for (const Node* node : order_) {
+    if (&node->op() != copy || !node->has(Tag::Effect) || !node->args()[0].is_value()) continue;
+    const Value* target = node->args()[0].value();
+    if (target->producer() != nullptr) continue;
+    if (is_written[target->index()])
+      fail_at(*node, name(target) + " was written to by another copy_ already");
+    is_written[target->index()] = true;
   }
 }
 

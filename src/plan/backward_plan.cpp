@@ -149,6 +149,20 @@ void copy_raised_inputs(PartitionedGraphs& halves, const std::vector<Epilogue::W
   }
 }
 
+void check_grown_unsaved(const PartitionedGraphs& halves,
+                         const std::vector<Epilogue::Reset>& resets) {
+  for (const SavedValue& saved : halves.saved) {
+    const auto is_it = [&](const Epilogue::Reset& reset) {
+      return reset.grows && reset.input == saved.input;
+    };
+    if (saved.input < 0 || std::none_of(resets.begin(), resets.end(), is_it)) continue;
+    const Value* input = halves.forward.inputs()[static_cast<size_t>(saved.input)].value;
+    throw Unsupported("compile", input->meta.str() +
+                                     ": the function makes this tensor larger (resize_), and its "
+                                     "backward reads it as it was. Clone it before.");
+  }
+}
+
 BackwardPlan plan_backward(PartitionedGraphs& halves, const JointTrace& trace) {
   BackwardPlan plan;
   plan.saved = plan_saved(halves);

@@ -109,8 +109,8 @@ class FrameBuilder {
     const InputFacts& facts = trace_.inputs[index];
     if (!facts.new_memory) return;
     const Epilogue::Result memory = result(facts.new_memory->facts, facts.new_memory->index);
-    epilogue_.resets.push_back(
-        {forward_input(position(static_cast<int64_t>(index))), memory.source, facts.writes});
+    epilogue_.resets.push_back({forward_input(position(static_cast<int64_t>(index))), memory.source,
+                                facts.writes, facts.new_memory->is_grown});
   }
 
   /// Tangents are inputs of the backward, so they do not count.
@@ -151,6 +151,7 @@ class FrameBuilder {
         break;
       case Kind::ViewOfInput:
         planned.source = view(facts, {Source::Kind::Input, forward_input(facts.base)});
+        if (facts.was_set) planned.own_version = facts.version;
         break;
       case Kind::CustomView:
         planned.history = output_with({Slot::Kind::Output, index});

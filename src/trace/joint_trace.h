@@ -37,6 +37,8 @@ struct ResultFacts {
   bool is_no_grad_view = false;  ///< a view made without grad mode, or a view of such a view
   /// A multi-output view (split), or a view of one.
   bool is_one_of_several = false;
+  /// It was set_() to the memory that it has: neither a view nor of one version with it.
+  bool was_set = false;
   /// A view whose history is an as_strided of its base, since the base was written to.
   bool is_strided_view = false;
   /// For a chain of views from base to result, some of them made without grad mode: how many of the
@@ -59,10 +61,12 @@ struct InputFacts {
   bool seen_by_autograd = false;
   /// Its layout afterwards, if its sizes, strides or offset were changed in place.
   std::optional<TensorMeta> new_geometry;
-  /// The memory that set_() gave it: what a result with the slot Output `index` would be.
+  /// The memory that set_() gave it: what a result with the slot Output `index` would be. Or what
+  /// its own memory holds, which resize_() made larger.
   struct NewMemory {
     int32_t index;
     ResultFacts facts;
+    bool is_grown = false;
   };
   std::optional<NewMemory> new_memory;
   /// Whether it requires grad afterwards, if the function changed that and nothing else.

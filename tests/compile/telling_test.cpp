@@ -82,6 +82,10 @@ TEST(DumpFolder, HasEveryProgramAsText) {
     const std::string text = read(number + programs[i].name + ".graph");
     EXPECT_EQ(Graph::parse(text).hash(), programs[i].graph->hash()) << programs[i].name;
   }
+  const std::string meta = read("meta.txt");
+  EXPECT_NE(meta.find("input 1: Primal 1 f32[3], version raised by 1\n"), std::string::npos)
+      << meta;
+  EXPECT_NE(meta.find("result 0: new, requires grad\n"), std::string::npos) << meta;
   EXPECT_NE(read("plan.txt").find("write: input 1"), std::string::npos);
   EXPECT_NE(read("options.txt").find("partitioner: min-cut"), std::string::npos);
   EXPECT_TRUE(names_in(folder + "/" + compilations[0]).empty());

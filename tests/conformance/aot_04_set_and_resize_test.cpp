@@ -70,21 +70,33 @@ TEST(AotSetAndResize, test_input_mutation_set__nop) {
 
 TEST(AotSetAndResize, ResultsThatWereSetToAnArgument) {
   // They share its memory, but neither its base nor its version.
-  const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
-    const at::Tensor fresh = in[0] * 2;
-    fresh.set_(in[1]);
-    return {fresh, in[0] + 1};
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor fresh = in[0] * 2;
+        fresh.set_(in[1]);
+        return {fresh, in[0] + 1};
+      },
+      {at::randn({4}), at::randn({2, 2})});
+  const auto f = [](const at::Tensor& x, const at::Tensor& y) {
+    const at::Tensor fresh = x * 2;
+    fresh.set_(y);
+    y.mul_(3);
+    return fresh;
   };
-  const Tensors inputs = {at::randn({4}), at::randn({2, 2})};
-  EXPECT_THROW(compiled_once(f, inputs), Unsupported);
-  auto compiled = compile(f);
+  auto compiled = compile(f, {.fullgraph = true, .confirm = Confirm::Never});
   for (int call = 0; call < 4; ++call) {
-    const Tensors results = compiled(inputs);
-    EXPECT_TRUE(results[0].is_alias_of(inputs[1]));
-    EXPECT_EQ(results[0]._version(), 1);
-    EXPECT_TRUE(at::equal(results[1], inputs[0] + 1));
+    const at::Tensor x = at::randn({4}), y = at::randn({2, 2}), other = y.clone();
+    const at::Tensor expected = f(x, y), actual = compiled(x, other);
+    EXPECT_EQ(tensor_difference(expected, actual), "");
+    EXPECT_TRUE(actual.is_alias_of(other));
+    EXPECT_FALSE(actual.is_view());
+    EXPECT_EQ(expected._version(), actual._version());
+    const int64_t version = other._version();
+    actual.mul_(2);
+    EXPECT_EQ(other._version(), version) << "each has a version of its own";
+    EXPECT_TRUE(at::equal(other, actual));
   }
-  expect_runs_eagerly(compiled, 2);
+  expect_hits(compiled);
 }
 
 TEST(AotSetAndResize, SetToSomethingNew) {
@@ -125,21 +137,69 @@ TEST(AotSetAndResize, GradientsOfALeafBeforeAndAfterSet) {
   expect_runs_eagerly(compiled, 2);
 }
 
-TEST(AotSetAndResize, test_input_mutation_storage_resize_up) {
-  // There is no memory that a graph could take; it is a clear refusal, and eager without fullgraph.
-  const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
-    at::NoGradGuard no_grad;
-    in[0].resize_({8});
-    in[0].copy_(at::ones({8}));
-    return {in[0].mul(2)};
-  };
-  auto compiled = compile(f);
+/// Calls a function on copies of an argument, eagerly and compiled, and compares the argument, its
+/// memory and what else shares it. All but the first call run from graphs.
+void expect_same_memory(const std::function<at::Tensor(const at::Tensor&)>& f,
+                        const std::function<at::Tensor()>& make) {
+  auto compiled = compile(f, {.fullgraph = true, .confirm = Confirm::Never});
   for (int call = 0; call < 4; ++call) {
-    const at::Tensor x = at::empty({0});
-    EXPECT_TRUE(at::equal(compiled(Tensors{x})[0], at::full({8}, 2.)));
-    EXPECT_EQ(x.numel(), 8);
+    const at::Tensor eager = make(), own = make();
+    const at::Tensor eager_alias = eager.detach(), own_alias = own.detach();
+    const at::Tensor expected = f(eager), actual = compiled(own);
+    EXPECT_EQ(tensor_difference(expected, actual), "");
+    EXPECT_EQ(tensor_difference(eager, own), "");
+    EXPECT_EQ(eager._version(), own._version());
+    EXPECT_EQ(eager.storage().nbytes(), own.storage().nbytes());
+    EXPECT_EQ(eager_alias.is_alias_of(eager), own_alias.is_alias_of(own));
+    EXPECT_EQ(tensor_difference(eager_alias, own_alias), "") << "what shared the memory before";
   }
-  expect_runs_eagerly(compiled, 2);
+  expect_hits(compiled);
+}
+
+TEST(AotSetAndResize, test_input_mutation_storage_resize_up) {
+  expect_same_memory(
+      [](const at::Tensor& x) {
+        at::NoGradGuard no_grad;
+        x.resize_({8});
+        x.copy_(at::ones({8}));
+        return x.mul(2);
+      },
+      [] { return at::empty({0}); });
+  expect_same_memory(
+      [](const at::Tensor& x) {
+        const at::Tensor before = x.sin();
+        x.resize_({2, 4});
+        x.fill_(3).mul_(2);
+        return x.sum() + before.sum();
+      },
+      [] { return at::arange(4.0); });
+}
+
+TEST(AotSetAndResize, LargerArgumentsThatTheBackwardReadsAreRefused) {
+  auto compiled = compile(
+      [](const at::Tensor& x, const at::Tensor& w) {
+        const at::Tensor product = x.sin() * w;  // the sine would be computed again
+        x.resize_({8});
+        x.fill_(1);
+        return product.sum();
+      },
+      {.fullgraph = true, .confirm = Confirm::Never});
+  const std::string error = error_of([&] { compiled(at::ones({4}), leaf({4})); });
+  EXPECT_NE(error.find("its backward reads it as it was"), std::string::npos) << error;
+}
+
+TEST(AotSetAndResize, LargerArgumentsThatShareMemoryAreAnotherProgram) {
+  const auto f = [](const at::Tensor& x, const at::Tensor& y) {
+    x.resize_({8});
+    x.fill_(3);
+    return y * 2;
+  };
+  auto compiled = compile(f, {.confirm = Confirm::Never});
+  for (int call = 0; call < 3; ++call)
+    EXPECT_TRUE(at::equal(compiled(at::ones({4}), at::ones({4})), at::full({4}, 2.)));
+  EXPECT_EQ(compiled.stats().cache_hits, 2u);
+  const at::Tensor x = at::ones({4});
+  EXPECT_TRUE(at::equal(compiled(x, x.detach()), at::full({4}, 6.)));
 }
 
 TEST(AotSetAndResize, test_input_mutation_storage_resize_down) {
@@ -161,18 +221,14 @@ TEST(AotSetAndResize, test_input_mutation_storage_resize_down) {
 }
 
 TEST(AotSetAndResize, test_input_mutation_storage_resize_before_set_) {
-  auto compiled = compile([](const at::Tensor& x) {
-    at::NoGradGuard no_grad;
-    x.resize_({0});
-    x.set_(at::ones({2}));
-    return x + 1;
-  });
-  for (int call = 0; call < 4; ++call) {
-    const at::Tensor x = at::randn({4});
-    EXPECT_TRUE(at::equal(compiled(x), at::full({2}, 2.)));
-    EXPECT_TRUE(at::equal(x, at::ones({2})));
-  }
-  expect_runs_eagerly(compiled, 2);
+  expect_same_memory(
+      [](const at::Tensor& x) {
+        at::NoGradGuard no_grad;
+        x.resize_({0});
+        x.set_(at::ones({2}));
+        return x + 1;
+      },
+      [] { return at::arange(4.0); });
 }
 
 TEST(AotSetAndResize, test_aot_autograd_raises_invalid_leaf_set) {

@@ -227,5 +227,17 @@ TEST(AotGradModes, test_training_simple) {
   EXPECT_EQ(output_slots(program(compiled_once(f, {leaf({4})}), "partition.backward")), "GradOf 0");
 }
 
+TEST(AotGradModes, WritesHiddenFromAutograd) {
+  // Through `.data()`: neither the history nor the version of the tensor knows.
+  const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
+    const at::Tensor before = in[0] * in[1];
+    in[1].data().mul_(2);
+    return {before + in[0] * in[1]};
+  };
+  expect_compiled_like_eager(f, {leaf({3}), at::randn({3})});
+  const auto compiled = compiled_once(f, {leaf({3}), at::randn({3})});
+  EXPECT_EQ(output_slots(program(compiled, "trace")).find("MutatedInput 1"), 0u);
+}
+
 }  // namespace aot_11_grad_modes_test
 }  // namespace ahead::conformance

@@ -64,17 +64,46 @@ TEST(AotRuntime, test_backward_prologue_no_codegen_for_inference) {
   }
 }
 
-TEST(AotRuntime, test_backward_prologue_deterministic_check_when_false) {
-  // Upstream refuses; here a change of the setting is a change of program.
-  auto compiled =
-      compile([](const at::Tensor& x) { return x.sin(); }, {.fullgraph = true, .confirm = 0});
-  for (const bool deterministic : {false, true, false, true}) {
-    at::globalContext().setDeterministicAlgorithms(deterministic, /*warn_only=*/false);
-    const at::Tensor x = leaf({3});
-    EXPECT_TRUE(at::equal(compiled(x), x.sin()));
+/// While it exists, deterministic algorithms are wanted, or not.
+struct Deterministic {
+  explicit Deterministic(bool value) {
+    at::globalContext().setDeterministicAlgorithms(value, /*warn_only=*/false);
   }
-  at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/false);
+  ~Deterministic() { at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/false); }
+};
+
+TEST(AotRuntime, test_backward_prologue_deterministic_check_when_false) {
+  // Upstream refuses; here the backward is compiled for the mode in effect where it runs.
+  static std::vector<bool> modes;
+  register_backend("test_deterministic", [](const Graph& graph, const std::vector<TensorMeta>&) {
+    const bool is_backward = graph.inputs().back().slot.kind == Slot::Kind::Tangent;
+    const bool mode = at::globalContext().deterministicAlgorithms();
+    if (is_backward) modes.push_back(mode);
+    auto interpreter = std::make_shared<const Interpreter>(graph);
+    return [interpreter, is_backward, mode](Tensors&& args) {
+      EXPECT_TRUE(!is_backward || at::globalContext().deterministicAlgorithms() == mode);
+      return (*interpreter)(std::move(args));
+    };
+  });
+  auto compiled = compile([](const at::Tensor& x) { return x.sin(); },
+                          {.backend = "test_deterministic", .fullgraph = true, .confirm = 0});
+  for (const bool in_backward : {false, false, true, false, true}) {
+    const at::Tensor x = leaf({3}), y = compiled(x);
+    const Deterministic mode(in_backward);
+    y.backward(at::ones({3}));
+    EXPECT_TRUE(at::equal(x.grad(), x.detach().cos()));
+  }
+  EXPECT_EQ(modes, (std::vector<bool>{false, true}));
+  expect_hits(compiled);
+  // The mode of the call itself makes another program.
+  for (int call = 0; call < 2; ++call) {
+    const Deterministic mode(true);
+    const at::Tensor x = leaf({3});
+    compiled(x).backward(at::ones({3}));
+    EXPECT_TRUE(at::equal(x.grad(), x.detach().cos()));
+  }
   expect_hits(compiled, 2);
+  EXPECT_EQ(modes, (std::vector<bool>{false, true, true}));
 }
 
 TEST(AotRuntime, test_backward_prologue_correctness_multi_output) {

@@ -63,5 +63,15 @@ TEST(AotTangentLayout, test_noncontig_nonmemformat_tangents) {
        at::randn({3, 5}).t()});
 }
 
+TEST(AotTangentLayout, OnlyResultsThatRequireGradHaveATangent) {
+  const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
+    return {in[0].detach() * 3, in[0].argmax(), (in[0] * 2).view({3, 2}).t()};
+  };
+  const JointGraph joint = trace_joint(f, {leaf({6})});
+  ASSERT_EQ(input_slots(joint), "Primal 0, Tangent 2");
+  EXPECT_EQ(joint.inputs()[1].value->meta.sizes, joint.outputs()[2].value->meta.sizes);
+  expect_compiled_like_eager(f, {leaf({6})});
+}
+
 }  // namespace aot_24_tangent_layout_test
 }  // namespace ahead::conformance

@@ -54,6 +54,19 @@ TEST(Verifier, AcceptsRandomGraphs) {
   for (uint64_t seed = 0; seed < 20; ++seed) EXPECT_EQ(error_of(random_graph(seed)), "well formed");
 }
 
+TEST(Verifier, EveryInputIsWrittenToOnce) {
+  const auto writing = [](const char* second) {
+    return std::string(
+               "graph(%x: f32[2] Primal 0, %y: f32[2] Primal 1):\n"
+               "  _, %a: f32[2] = aten.copy_(%x, %y, false) !effect\n"
+               "  _, %b: f32[2] = aten.copy_(") +
+           second + ", false) !effect\n  return ()\n";
+  };
+  EXPECT_EQ(first_line(writing("%y, %x")), "well formed");
+  EXPECT_NE(first_line(writing("%x, %y")).find("was written to by another copy_ already"),
+            std::string::npos);
+}
+
 TEST(Verifier, ShowsTheNodesAroundTheCulprit) {
   Graph graph = chain();
   node_at(graph, 4)->result()->meta.sizes[0] = -2;

@@ -107,7 +107,8 @@ void Recorder::check_modes() {
   if (!(first.autocast == now.autocast) || first.default_dtype != now.default_dtype)
     refuse(
         "autocast: the function leaves it, or the default dtype, in another state than it found "
-        "it. Switch it outside, or with a guard inside.");
+        "it. (AOTAutograd does not support tracing graphs that mutate the autocast state.) Switch "
+        "it outside, or with a guard inside.");
 }
 
 bool Recorder::is_shared_with_result(const at::Tensor& input,

@@ -267,12 +267,21 @@ class Call {
   void reset_inputs() {
     for (const Epilogue::Reset& reset : plan_.epilogue.resets) {
       const at::Tensor& input = inputs_[static_cast<size_t>(reset.input)];
-      at::NoGradGuard no_grad;
-      input.set_(find(reset.source));
-      follow_accumulator(reset.input);
-      if (input.is_inference()) continue;
       const bool is_raised = plan_.backward.program != nullptr;
-      raise_version(input, is_raised ? -1 : static_cast<int64_t>(reset.version_bumps) - 1);
+      const int64_t bumps = is_raised ? 0 : static_cast<int64_t>(reset.version_bumps);
+      const int64_t version = input.is_inference() ? 0 : input._version() + bumps;
+      set_memory(input, find(reset.source), reset.grows);
+      follow_accumulator(reset.input);
+      if (!input.is_inference()) raise_version(input, version - input._version());
+    }
+  }
+
+  static void set_memory(const at::Tensor& input, const at::Tensor& source, bool grows) {
+    at::NoGradGuard no_grad;
+    if (grows) {
+      input.resize_(source.sizes()).copy_(source);
+    } else {
+      input.set_(source);
     }
   }
 
@@ -344,6 +353,11 @@ class Call {
     }
     if (result.history >= 0) {
       set_custom_history(tensor, outputs_[static_cast<size_t>(result.history)]);
+      return tensor;
+    }
+    if (result.own_version >= 0) {
+      tensor = tensor.variable_data();
+      raise_version(tensor, result.own_version);
       return tensor;
     }
     const bool has_history = tensor.requires_grad() && !tensor.is_leaf();

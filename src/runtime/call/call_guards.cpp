@@ -159,6 +159,9 @@ bool CallGuard::is_written_alone(const CallPlan& plan, const std::vector<at::Ten
   for (const Epilogue::Write& write : plan.epilogue.writes) {
     if (write.changes_contents() && !is_alone(plan, args, write.input)) return false;
   }
+  for (const Epilogue::Reset& reset : plan.epilogue.resets) {
+    if (reset.grows && !is_alone(plan, args, reset.input)) return false;
+  }
   for (const BackwardPlan::Write& write : plan.backward.writes) {
     const BackwardPlan::Saved& saved = plan.backward.saved[static_cast<size_t>(write.saved)];
     if (!is_alone(plan, args, saved.index)) return false;
@@ -219,7 +222,8 @@ bool CallGuard::holds(const CallPlan& plan, const std::vector<at::Tensor>& args)
   }
   return (args.size() < 2 || same_identities(args)) &&
          (plan.prologue.bases.empty() || have_same_bases(plan, args)) &&
-         ((plan.epilogue.writes.empty() && plan.backward.writes.empty()) ||
+         ((plan.epilogue.writes.empty() && plan.epilogue.resets.empty() &&
+           plan.backward.writes.empty()) ||
           (is_written_alone(plan, args) && writes_to_no_leaf(plan, args))) &&
          (!plan.differentiates || find_descents(plan, args) == descents_);
 }

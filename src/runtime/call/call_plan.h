@@ -128,11 +128,12 @@ struct Epilogue {
 
     bool changes_contents() const { return output >= 0 || in_graph; }
   };
-  /// A graph input gets the memory of another tensor.
+  /// A graph input gets the memory of another tensor, or its contents in more memory of its own.
   struct Reset {
     int32_t input;
     Source source;
     uint64_t version_bumps;
+    bool grows = false;
   };
   /// The function calls requires_grad_() on a graph input.
   struct RequiresGradChange {
@@ -154,6 +155,8 @@ struct Epilogue {
     bool is_leaf = false;
     /// For a view: the graph output whose history it has; -1: the history of a view.
     int32_t history = -1;
+    /// For a tensor that was set_() to memory of an input: its version, of its own; -1: no such.
+    int64_t own_version = -1;
   };
   /// A tensor that the function made and then wrote to.
   struct NewVersion {

@@ -3,6 +3,8 @@
 #include <ATen/MemoryOverlap.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+
 #include "ahead/errors.h"
 #include "tensors/overlap.h"
 #include "trace/analysis/function_meta.h"
@@ -28,9 +30,18 @@ bool is_reshaped(const Lifted& lifted) {
          (wrapper.has_metadata_mutation() || wrapper.was_storage_changed());
 }
 
-bool has_node(const Graph& graph, std::string_view op) {
+/// Whether resize_() gave a tensor from outside more elements than its memory had room for.
+bool is_grown(const Lifted& lifted) {
+  return has_other_memory(lifted) && !functional_wrapper(lifted.wrapper).was_storage_changed();
+}
+
+bool grows_anything(const Graph& graph) {
+  static const Operator* const resize = Operator::find("aten.resize");
   for (const Node& node : graph.nodes()) {
-    if (node.op().name() == op) return true;
+    const bool grows =
+        &node.op() == resize && node.args()[0].is_value() &&
+        node.result()->meta.numel().fixed() > node.args()[0].value()->meta.numel().fixed();
+    if (grows) return true;
   }
   return false;
 }
@@ -75,6 +86,7 @@ class Analysis {
   void add_mutated_inputs();
   void check_geometry(const Lifted& lifted);
   bool can_be_set(const Lifted& lifted) const;
+  bool can_grow(const Lifted& lifted) const;
   static void check_not_overlapping(const Lifted& mutated);
   bool is_history_changed(const Lifted& lifted) const;
   void list(const std::vector<at::Tensor>& results);
@@ -116,7 +128,9 @@ void Analysis::add_mutated_inputs() {
 /// A graph can only tell of new contents; a compiled function can give a tensor new sizes and
 /// strides too, and the memory of another tensor.
 void Analysis::check_geometry(const Lifted& lifted) {
-  if (has_other_memory(lifted) && meta_.is_sorted && can_be_set(lifted)) return;
+  if (has_other_memory(lifted) && meta_.is_sorted &&
+      (is_grown(lifted) ? can_grow(lifted) : can_be_set(lifted)))
+    return;
   const bool is_reshaped = tracing::is_reshaped(lifted);
   const bool fits = !is_reshaped || fits_storage(lifted.wrapper, lifted.real);
   if (!has_other_memory(lifted) && fits && (meta_.is_sorted || !is_reshaped)) return;
@@ -127,14 +141,29 @@ void Analysis::check_geometry(const Lifted& lifted) {
 }
 
 /// Whether set_() on the real tensor does what the function did: the memory it had before was not
-/// written to, nothing was resized, and autograd did not see it.
+/// written to, nothing grew, and autograd did not see it.
 bool Analysis::can_be_set(const Lifted& lifted) const {
   auto* before = static_cast<at::functionalization::FunctionalStorageImpl*>(
       lifted.memory._unsafe_get_target());
   return functional_wrapper(lifted.wrapper).was_storage_changed() &&
          before->mutation_counter() == 0 && !is_history_changed(lifted) &&
          (!lifted.wrapper.requires_grad() || lifted.wrapper.sizes() == lifted.real.sizes()) &&
-         !has_node(writer_.graph(), "aten.resize");
+         !grows_anything(writer_.graph());
+}
+
+/// Whether resize_() on the real tensor, and then writing to it, does what the function did: it was
+/// not written to before, autograd knows nothing of it, and nobody else has its memory.
+bool Analysis::can_grow(const Lifted& lifted) const {
+  auto* before = static_cast<at::functionalization::FunctionalStorageImpl*>(
+      lifted.memory._unsafe_get_target());
+  const bool is_alone =
+      std::none_of(outside_.lifted().begin(), outside_.lifted().end(), [&](const Lifted& other) {
+        return &other != &lifted && other.real.is_alias_of(lifted.real);
+      });
+  return is_alone && before->mutation_counter() == 0 && !lifted.wrapper.requires_grad() &&
+         !lifted.real.requires_grad() && !lifted.real.is_inference() &&
+         lifted.wrapper.is_contiguous() && lifted.wrapper.storage_offset() == 0 &&
+         lifted.real.storage_offset() == 0;
 }
 
 void Analysis::check_not_overlapping(const Lifted& mutated) {
@@ -233,7 +262,16 @@ void Analysis::note_requires_grad(Lifted& lifted, InputFacts& facts) {
 /// The memory that set_() gave an input is like one more result.
 void Analysis::add_new_memory(const ResultFacts& facts, const Value* input, size_t index) {
   const auto position = static_cast<int32_t>(index);
-  meta_.inputs[input].new_memory = {position, facts};
+  const auto& all = outside_.lifted();
+  const auto lifted =
+      std::find_if(all.begin(), all.end(), [&](const Lifted& one) { return one.value == input; });
+  const bool grows = is_grown(*lifted);
+  if (grows && facts.kind != ResultFacts::Kind::Fresh) {
+    throw Unsupported("trace", input->meta.str() +
+                                   ": the function makes this tensor larger (resize_) and returns "
+                                   "another one with its memory. Return a clone.");
+  }
+  meta_.inputs[input].new_memory = {position, facts, grows};
   meta_.reset_inputs.push_back(input);
   if (facts.kind == ResultFacts::Kind::Fresh)
     writer_.graph().add_output(facts.value, {Slot::Kind::Output, position});

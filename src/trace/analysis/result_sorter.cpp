@@ -168,12 +168,15 @@ void ResultSorter::find_inputs() {
 void ResultSorter::sort(size_t i) {
   describe(i);
   if (find_input(i)) return;
-  if (!is_memory(i) && was_set(traced_[i])) {
+  facts_[i].was_set = !is_memory(i) && was_set(traced_[i]);
+  const bool is_viewed = find_viewed_input(i);
+  if (facts_[i].was_set && (!is_viewed || facts_[i].kind != Kind::ViewOfInput ||
+                            traced_[i].requires_grad() || traced_[i].is_inference())) {
     throw Unsupported("trace", facts_[i].value->meta.str() +
                                    ": the function returns a tensor that set_() gave other memory. "
                                    "Return what it was set to.");
   }
-  if (find_viewed_input(i)) return;
+  if (is_viewed) return;
   groups_[group_of_.emplace(functional_memory(traced_[i]), i).first->second].push_back(i);
 }
 
