@@ -23,6 +23,7 @@ LAYERS = {
     "ops": 2,
     "trace": 3,
     "interpreter": 3,
+    "effects": 3,
     "passes": 3,
     "partition": 3,
     "runtime": 4,
@@ -36,7 +37,7 @@ LAYERS = {
     "engine": 8,
     "compile": 9,
 }
-DISPATCHER_FOLDERS = {"trace", "observe", "engine"}
+DISPATCHER_FOLDERS = {"effects", "trace", "observe", "engine"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 REGISTRATION = re.compile(r"\b(TORCH_LIBRARY(_IMPL|_FRAGMENT)?|registerFallback|registerImpl)\b")

@@ -1,6 +1,15 @@
 #pragma once
 
+#include <cstdint>
+
 namespace ahead {
+
+/// How a backend is told in which order effects have to happen.
+enum class EffectTokens : uint8_t {
+  None,       ///< by the order of nodes: those with Tag::Effect run once, in the order of the graph
+  Arguments,  ///< by tokens, which are arguments and results of the graph: see lift_effect_tokens()
+  Inside,     ///< by tokens that are made and dropped inside the graph: see unlift_effect_tokens()
+};
 
 /// What a backend says of itself when it is registered. Everything is off unless it says otherwise,
 /// so that a backend is never given a graph that it does not expect.
@@ -9,6 +18,8 @@ struct BackendTraits {
   /// over which sizes, strides and constants are expressions. A backend without this gets a graph
   /// for each choice of sizes.
   bool takes_sizes = false;
+  /// A backend that runs nodes in any order that their operands allow asks for tokens.
+  EffectTokens effect_tokens = EffectTokens::None;
 };
 
 }  // namespace ahead

@@ -1,6 +1,7 @@
 #include "checkpoint/eager_checkpoint.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/clone.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -9,6 +10,8 @@
 
 #include "ahead/errors.h"
 #include "base/libtorch.h"
+#include "observe/recorder/recorder.h"
+#include "ops/facts/facts.h"
 #include "tensors/version_of.h"
 
 namespace ahead::runtime {
@@ -122,8 +125,23 @@ size_t CheckpointFrame::pack(const at::Tensor& tensor) {
   return packed_.size() - 1;
 }
 
+/// Not where a gradient is to flow through the results: that needs their history.
+void CheckpointFrame::note_effect(const Operator& op, const std::vector<at::Tensor>& results) {
+  if (op.schema().returns().size() != results.size()) return;
+  for (const at::Tensor& result : results) {
+    if (result.requires_grad()) return;
+  }
+  const observe::RecordingPause unseen;
+  const at::NoGradGuard no_grad;
+  observe::EffectCall call{&op, {}};
+  for (const at::Tensor& result : results) call.results.push_back(at::clone(result));
+  std::lock_guard<std::mutex> lock(mutex_);
+  effects_.push_back(std::move(call));
+}
+
 /// An operator's own results are saved before it ends.
 void CheckpointFrame::end_operator(const Operator& op, const std::vector<at::Tensor>& results) {
+  if (ops::facts(op).is_known_effect) note_effect(op, results);
   if (policy_.is_uniform()) return;
   const std::optional<Saving> saving = ask_policy(op);
   std::lock_guard<std::mutex> lock(mutex_);
@@ -196,6 +214,7 @@ void CheckpointFrame::run_again(int64_t task) {
     const CheckpointPause pause;
     const PackerScope packer(run);
     at::AutoGradMode grad_mode(true);
+    const observe::EffectReplay effects(effects_);
     again_(leaves);
   }
   std::vector<Versioned> saved = run.take();

@@ -12,6 +12,7 @@
 #include "checkpoint/region_watch.h"
 #include "checkpoint/saved_tensor_hooks.h"
 #include "runtime/call/surroundings.h"
+#include "observe/recorder/effect_replay.h"
 
 namespace ahead::runtime {
 
@@ -77,6 +78,7 @@ class CheckpointFrame final : public SavedTensorPacker,
   static Versioned note(const at::Tensor& tensor);
   bool is_saved_by_policy(const at::Tensor& tensor) const;
   void end_operator(const Operator& op, const std::vector<at::Tensor>& results);
+  void note_effect(const Operator& op, const std::vector<at::Tensor>& results);
   std::optional<Saving> ask_policy(const Operator& op);
   void run_again(int64_t task);
   void check_same(const std::vector<Versioned>& again) const;
@@ -87,6 +89,8 @@ class CheckpointFrame final : public SavedTensorPacker,
   std::vector<CheckpointArgument> arguments_;
   const Surroundings surroundings_;
   OutsideTensors outside_;
+  /// What the first run did besides computing: it does not happen again.
+  std::vector<observe::EffectCall> effects_;
   bool is_first_run_ = true;
 
   std::mutex mutex_;

@@ -146,6 +146,16 @@ void Entry::count_owners() {
   });
 }
 
+void Entry::count_owners_of_objects() {
+  const bool is_first = owners_of_objects.size() != compiled.objects.size();
+  if (is_first) owners_of_objects = std::vector<std::atomic<size_t>>(compiled.objects.size());
+  for (size_t i = 0; i < compiled.objects.size(); ++i) {
+    const size_t now = compiled.objects[i].use_count();
+    const size_t fewest = is_first ? now : std::min(now, owners_of_objects[i].load());
+    owners_of_objects[i].store(fewest, std::memory_order_relaxed);
+  }
+}
+
 void Entry::add_owners(const runtime::CallPlan& plan) {
   for_each_captured(plan, [&](size_t, const at::Tensor& held) {
     for_each_captured(*kind.plan, [&](size_t i, const at::Tensor& tensor) {
@@ -190,6 +200,8 @@ bool Entry::lost_an_owner() const {
   for_each_captured(*kind.plan, [&](size_t i, const at::Tensor& tensor) {
     lost |= tensor.use_count() < owners[i].load(std::memory_order_relaxed);
   });
+  for (size_t i = 0; i < owners_of_objects.size(); ++i)
+    lost |= compiled.objects[i].use_count() < owners_of_objects[i].load(std::memory_order_relaxed);
   return lost;
 }
 

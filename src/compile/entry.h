@@ -92,6 +92,8 @@ struct Entry {
   std::string eager_reason;
   /// For each captured tensor the fewest owners it has been seen with, this entry among them.
   std::vector<std::atomic<size_t>> owners{};
+  /// The same for each of the user's objects that the program has as a constant.
+  std::vector<std::atomic<size_t>> owners_of_objects{};
 
   // Of a function that is observed:
 
@@ -149,6 +151,8 @@ struct Entry {
 
   /// Notes how many owners each captured tensor has now, once the program is known to be right.
   void count_owners();
+  /// Notes how many owners each of the user's objects has now, if these are fewer.
+  void count_owners_of_objects();
   /// Counts one more program as an owner of the captured tensors that its plan holds.
   void add_owners(const runtime::CallPlan& plan);
   /// Lowers the numbers to those of a recording, which leaves out owners that autograd has for a
@@ -162,7 +166,7 @@ struct Entry {
   /// Counts the owners for a new entry; `before`: the holders of the tape's tensors before it was
   /// made.
   void count_owners(const observe::Tape& tape, const std::vector<Holders>& before);
-  /// A captured tensor has fewer owners than ever: the function may be using another one.
+  /// A captured tensor, or an object of the user's, has fewer owners than ever: the function may be using another one.
   bool lost_an_owner() const;
 };
 

@@ -205,6 +205,7 @@ bool ObservedCall::judge(Observation::State& observation, const std::shared_ptr<
     // Where its state is now has to be seen in another call.
     if (changed_itself && entry->has_state) return false;
     entry->count_owners(*tape);
+    entry->count_owners_of_objects();
     confirm(entry, tape, std::move(host));
     return false;
   }

@@ -138,6 +138,7 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
   if (!reads && entry->split == nullptr)
     entry->leaves_without_grads = leaves_without_grads(*tape, *entry->kind.plan);
   entry->count_owners(*tape, holders);
+  entry->count_owners_of_objects();
   return entry;
 }
 

@@ -1,5 +1,7 @@
 #include "compile/pipeline.h"
 
+#include <algorithm>
+
 #include "ahead/errors.h"
 #include "ahead/passes.h"
 #include "compile/describe_meta.h"
@@ -8,7 +10,9 @@
 #include "derivative/derivative_graph.h"
 #include "derivative/double_backward.h"
 #include "derivative/open_trace_gradient.h"
+#include "ir/constants.h"
 #include "ir/slots.h"
+#include "passes/read_values_first.h"
 #include "passes/stages.h"
 #include "passes/unread_operands.h"
 #include "plan/backward_plan.h"
@@ -30,6 +34,21 @@ bool names_offsets(const Graph& graph) {
     if (&node.op() == as_strided) return true;
   }
   return false;
+}
+
+/// The objects of custom classes among the constants of a graph, each once.
+std::vector<c10::weak_intrusive_ptr<torch::CustomClassHolder>> objects_of(const Graph& graph) {
+  std::vector<c10::weak_intrusive_ptr<torch::CustomClassHolder>> objects;
+  for (const Node& node : graph.nodes()) {
+    for (const Argument& argument : node.args()) {
+      if (!argument.is_constant()) continue;
+      const auto object = object_in(argument.constant());
+      if (object == nullptr) continue;
+      const c10::weak_intrusive_ptr<torch::CustomClassHolder> weak(object);
+      if (std::find(objects.begin(), objects.end(), weak) == objects.end()) objects.push_back(weak);
+    }
+  }
+  return objects;
 }
 
 /// Puts decompositions in place of operators. What these capture becomes an input of the call.
@@ -109,6 +128,7 @@ CallPlan plan_inference(TracedFunction traced, const std::vector<at::Tensor>& ar
   CallFrame& frame = traced.frame;
   Graph graph = without_gradient(std::move(traced.trace.graph));
   write_in_graph_if_wanted(graph, frame, BackwardPlan(), "", arguments, options, stages);
+  stages.rewrite("read_values_first", "", graph, passes::read_values_first);
   stages.optimise(graph, "");
   aot::Executable forward =
       stages.compile(compilers.inference,
@@ -247,6 +267,7 @@ CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::Different
   stages.keep("partition.forward", seconds, halves.forward);
   stages.keep("partition.backward", seconds, halves.backward);
   write_in_graph_if_wanted(halves.forward, frame, backward, ".forward", arguments, options, stages);
+  stages.rewrite("read_values_first", ".forward", halves.forward, passes::read_values_first);
   // Not on the joint graph: a second derivative needs the operators as they were called. Nor on the
   // backward as a whole: nodes that undefined tangents leave out of it have to be found first.
   stages.optimise(halves.forward, ".forward");
@@ -260,7 +281,8 @@ CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::Different
   const auto program = std::make_shared<BackwardProgram>(
       std::move(halves.backward),
       BackwardProgram::Reach{std::move(traced.trace.reaching_tangents),
-                             std::move(traced.trace.gradients_behind)},
+                             std::move(traced.trace.gradients_behind),
+                             std::move(traced.trace.gradients_behind_effects)},
       find_edges(joint), donated_by(backward), stages.optimising(compilers.backward, ".backward"));
   if (!options.lazy_backward) program->compile();
   backward.program = program;
@@ -308,6 +330,7 @@ Compilation compile_function(const aot::FlatFunction& function,
     graph.forget_captured();
     stages.keep("trace", result.trace_seconds, graph);
     if (!options.dump_folder.empty()) result.meta = describe_meta(traced.trace);
+    result.objects = objects_of(graph);
     result.with_offsets = traced.is_merged || names_offsets(graph);
     decompose(traced, compilers, stages);
     return has_tangents(graph)

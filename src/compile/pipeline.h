@@ -14,6 +14,8 @@ namespace ahead::compiling {
 struct Compilation {
   std::shared_ptr<const runtime::CallPlan> plan;
   std::shared_ptr<passes::Stages> stages;
+  /// The objects of the user's that operators of the graph are given.
+  std::vector<c10::weak_intrusive_ptr<torch::CustomClassHolder>> objects;
   /// The graph names positions in storages, so that the offsets of inputs matter.
   bool with_offsets = false;
   double trace_seconds = 0, compile_seconds = 0;

@@ -35,6 +35,7 @@ class TracedEntry {
     if (entry->eager_reason.empty()) entry->prototype = prototype_();
     entry->compiled = std::move(made);
     entry->count_owners();
+    entry->count_owners_of_objects();
     return entry;
   }
 

@@ -24,6 +24,8 @@ class BackwardProgram final : public runtime::BackwardVariants {
     Masks tangents;
     /// The gradients, in order, to which a custom function leads. Empty if none writes to anything.
     Masks gradients_behind;
+    /// The same for autograd nodes with effects; see JointTrace::gradients_behind_effects.
+    Masks gradients_behind_effects;
   };
 
   /// `edges`: see find_edges(). `donated`: for each saved value, whether nobody needs it after the

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <unordered_set>
 #include <vector>
 
 #include "ahead/errors.h"
@@ -25,6 +26,7 @@ class TangentRemover {
       : graph_(backward),
         reach_(reach.tangents),
         gradients_behind_(reach.gradients_behind),
+        gradients_behind_effects_(reach.gradients_behind_effects),
         defined_(defined),
         wanted_(wanted),
         any_layout_(any_layout),
@@ -64,6 +66,7 @@ class TangentRemover {
     const bool is_mixed = has_dead && (has_live || is_partly_dead_addition(node));
     const bool is_sum = is_mixed && is_sum_of_gradients(node);
     const bool is_dead = (has_dead && !is_mixed) || (!has_live && !is_sum && !is_reached(node));
+    if (is_dead) dead_.insert(&node);
     const State result = is_dead ? State::Dead : has_live ? State::Live : State::Independent;
     for (Value* value : node.results()) {
       if (value != nullptr) state(value) = result;
@@ -226,11 +229,22 @@ class TangentRemover {
     return false;
   }
 
+  /// Whether eager runs the autograd node that an effect belongs to.
+  bool happens(const Node& node) const {
+    if (!node.has(Tag::Effect) || dead_.count(&node) != 0) return false;
+    const auto behind = gradients_behind_effects_.find(node.sequence);
+    if (node.phase != Phase::Backward || behind == gradients_behind_effects_.end()) return true;
+    for (size_t i = 0; i < behind->second.size(); ++i) {
+      if (wanted_[i] && behind->second[i]) return true;
+    }
+    return false;
+  }
+
   void erase_unused() {
     for (Node* node = graph_.last(); node != nullptr;) {
       Node* previous = node->prev();
       bool is_used = ops::is_backward_write(*node) ? is_written(*node)
-                                                   : node->has(Tag::Effect) || is_drawn(*node);
+                                                   : happens(*node) || is_drawn(*node);
       for (const Value* value : node->results()) is_used |= value != nullptr && value->is_used();
       if (!is_used) graph_.erase(node);
       node = previous;
@@ -238,11 +252,12 @@ class TangentRemover {
   }
 
   Graph graph_;
-  const BackwardProgram::Reach::Masks &reach_, &gradients_behind_;
+  const BackwardProgram::Reach::Masks &reach_, &gradients_behind_, &gradients_behind_effects_;
   const BackwardProgram::Mask &defined_, &wanted_;
   const bool any_layout_;
   std::vector<bool> had_gradient_;
   std::vector<State> states_;
+  std::unordered_set<const Node*> dead_;
 };
 
 }  // namespace

@@ -43,6 +43,16 @@ using Stack = torch::jit::Stack;
                                    ". Trace the function again for such tensors.");
 }
 
+[[noreturn]] void throw_broken_promise(const Plan::Call& call, const TensorMeta& expected,
+                                       const at::Tensor& result) {
+  throw UserError("interpret",
+                  c10::toString(call.op->operator_name()) + ": it returned " +
+                      (result.defined() ? TensorMeta::of(result).str() : "an undefined tensor") +
+                      ", but " + expected.str() +
+                      " when the function was compiled, for which the program is made. Keep what "
+                      "such an operator returns alike, or call it outside.");
+}
+
 bool is_differentiable_copy(const c10::OperatorHandle& op, const Stack& stack) {
   static const c10::OperatorHandle* const copy = &Operator::find("aten.copy")->handle();
   return op == *copy && at::GradMode::is_enabled() &&
@@ -124,6 +134,7 @@ class Frame {
   void call_mutable_op(const Plan::Call& call);
   void make_view(const Plan::View& view);
   at::Tensor call_links(const Plan::View& view, at::Tensor source);
+  void check_promise(const Plan::Call& call) const;
   void store_results(const Plan::Call& call);
 
   void find_sizes(const at::Tensor& given);
@@ -313,7 +324,28 @@ at::Tensor Frame::call_links(const Plan::View& view, at::Tensor source) {
   return source;
 }
 
+void Frame::check_promise(const Plan::Call& call) const {
+  const auto& expected = plan_.promises[static_cast<size_t>(call.promise)].results;
+  size_t next = 0;
+  const auto check = [&](const at::Tensor& result) {
+    if (next == expected.size()) return;
+    const std::optional<TensorMeta>& meta = expected[next++];
+    if (!meta) return;
+    const bool is_kept = result.defined() && result.scalar_type() == meta->dtype &&
+                         result.sizes() == at::IntArrayRef(meta->sizes);
+    if (!is_kept) throw_broken_promise(call, *meta, result);
+  };
+  for (const c10::IValue& value : stack_) {
+    if (value.isTensorList()) {
+      for (const at::Tensor& result : value.toTensorVector()) check(result);
+    } else {
+      check(value.isTensor() ? value.toTensor() : at::Tensor());
+    }
+  }
+}
+
 void Frame::store_results(const Plan::Call& call) {
+  if (call.promise != Plan::kNothing) check_promise(call);
   const int32_t* length = plan_.return_lengths.data() + call.first_return;
   const int32_t* result = plan_.results.data() + call.first_result;
   for (c10::IValue& value : stack_) {

@@ -252,10 +252,24 @@ class Planner {
     return static_cast<int32_t>(plan_.reuses.size()) - 1;
   }
 
+  /// The Promise of a call of a custom operator; kNothing for others.
+  int32_t add_promise(const Node& node) {
+    if (!ops::is_custom(node.op()) || !ops::facts(node.op()).effectful) return Plan::kNothing;
+    Plan::Promise promise;
+    for (const Value* result : node.results()) {
+      const bool is_expected = result != nullptr && result->meta.is_fixed();
+      promise.results.push_back(is_expected ? std::optional(result->meta) : std::nullopt);
+    }
+    if (promise.results.empty()) return Plan::kNothing;
+    plan_.promises.push_back(std::move(promise));
+    return static_cast<int32_t>(plan_.promises.size()) - 1;
+  }
+
   static Plan::Call start_call(const Node& node) {
     Plan::Call call{};
     call.view = Plan::kNothing;
     call.reuse = Plan::kNothing;
+    call.promise = Plan::kNothing;
     call.no_grad = node.has(Tag::NoGrad);
     if (node.op().in_dispatcher()) {
       const Operator& op = with_wrapped_number(node.op());
@@ -294,7 +308,10 @@ class Planner {
   void add_call(const Node& node) {
     Plan::Call call = start_call(node);
     add_operands(node, call, /*first=*/call.op == nullptr ? 1 : 0);
-    if (call.op != nullptr) call.reuse = add_reuse(node, call);
+    if (call.op != nullptr) {
+      call.reuse = add_reuse(node, call);
+      call.promise = add_promise(node);
+    }
     add_results(node, call);
     plan_.calls.push_back(std::move(call));
   }

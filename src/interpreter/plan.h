@@ -28,6 +28,7 @@ struct Interpreter::Plan {
     bool no_grad;                   ///< recorded while grad mode was off
     int32_t view;                   ///< into views; kNothing: none
     int32_t reuse;                  ///< into reuses; kNothing: none
+    int32_t promise;                ///< into promises; kNothing: none
     std::shared_ptr<const Plan> sub_plan;
     int32_t first_operand;
     int32_t num_operands;  ///< list elements included
@@ -58,6 +59,11 @@ struct Interpreter::Plan {
     bool names_result;    ///< the writer takes the first argument again, as the last: its `out`
     Dims sizes, strides;  ///< of the result; the argument must have the same
     bool is_fixed;        ///< these are the same in all runs
+  };
+  /// What the results of a custom operator looked like when it was traced. Nobody but its author
+  /// knows whether they always do.
+  struct Promise {
+    std::vector<std::optional<TensorMeta>> results;  ///< none: nothing is expected
   };
   /// A constant that is computed from the sizes given to each run.
   struct Sized {
@@ -102,6 +108,7 @@ struct Interpreter::Plan {
   std::vector<Call> calls;
   std::vector<View> views;
   std::vector<Reuse> reuses;
+  std::vector<Promise> promises;
   /// The operators of all views; each takes the tensor before it and then its own operands.
   std::vector<Call> links;
   std::vector<Operand> operands;

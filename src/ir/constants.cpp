@@ -141,6 +141,11 @@ const OpaqueConstant* OpaqueConstant::in(const c10::IValue& constant) {
   return dynamic_cast<const OpaqueConstant*>(constant.toCapsule().get());
 }
 
+c10::intrusive_ptr<torch::CustomClassHolder> object_in(const c10::IValue& constant) {
+  if (!constant.isObject() || !constant.isCustomClass()) return nullptr;
+  return constant.toObjectRef().getSlot(0).toCapsule();
+}
+
 c10::IValue default_generator(const std::string& device) {
   try {
     return at::globalContext().defaultGenerator(at::Device(device));

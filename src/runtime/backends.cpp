@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 
+#include "ahead/effect_tokens.h"
 #include "ahead/errors.h"
 #include "ahead/interpret.h"
 #include "ops/facts/grad_mode.h"
@@ -196,7 +197,9 @@ aot::GraphCompiler below_autograd(aot::GraphCompiler compiler) {
 
 void register_backend(const std::string& name, aot::GraphCompiler compiler, BackendTraits traits) {
   if (!compiler) throw UserError("backend", name + ": it is null. Give a function that compiles.");
-  Registry::instance().add(name, {runtime::below_autograd(std::move(compiler)), traits});
+  compiler = aot::with_effect_tokens(runtime::below_autograd(std::move(compiler)),
+                                     traits.effect_tokens);
+  Registry::instance().add(name, {std::move(compiler), traits});
 }
 
 std::vector<std::string> backends() {

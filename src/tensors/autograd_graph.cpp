@@ -58,6 +58,22 @@ std::unordered_map<int64_t, std::vector<bool>> reaching_roots(const edge_list& r
   return reach;
 }
 
+std::unordered_map<int64_t, std::vector<bool>> targets_behind(
+    const std::unordered_set<int64_t>& nodes, const edge_list& roots, const edge_list& targets,
+    uint64_t first_sequence) {
+  std::unordered_map<int64_t, std::vector<bool>> behind;
+  for_each_node(roots, [&](torch::autograd::Node& node) {
+    const auto sequence = static_cast<int64_t>(node.sequence_nr() - first_sequence);
+    if (node.sequence_nr() < first_sequence || nodes.count(sequence) == 0) return;
+    std::unordered_set<const torch::autograd::Node*> reached;
+    for_each_node(node.next_edges(),
+                  [&](const torch::autograd::Node& other) { reached.insert(&other); });
+    for (const Edge& target : targets)
+      behind[sequence].push_back(reached.count(target.function.get()) != 0);
+  });
+  return behind;
+}
+
 std::vector<std::vector<bool>> roots_leading_to(const edge_list& targets, const edge_list& roots) {
   std::unordered_map<const torch::autograd::Node*, size_t> known;
   std::vector<std::vector<bool>> leading;

@@ -68,6 +68,7 @@ class BackwardTrace {
 
  private:
   void add_gradients(const std::optional<AutocastState>& autocast);
+  void note_effects(const edge_list& roots, const edge_list& targets);
   void note_casts();
   void check_no_inner_history(const edge_list& roots) const;
   void cut_boundaries();
@@ -156,6 +157,7 @@ void BackwardTrace::add_gradients(const std::optional<AutocastState>& autocast) 
     gradients = run_engine(roots, tangents, targets);
   }
   writes_.record(targets, trace_);
+  note_effects(roots, targets);
   note_casts();
   const bool has_any = std::any_of(gradients.begin(), gradients.end(),
                                    [](const at::Tensor& gradient) { return gradient.defined(); });
@@ -165,6 +167,16 @@ void BackwardTrace::add_gradients(const std::optional<AutocastState>& autocast) 
     const at::Tensor gradient = std::move(gradients[i]);
     open_.add_output(gradient, {Slot::Kind::GradOf, positions[i]});
   }
+}
+
+void BackwardTrace::note_effects(const edge_list& roots, const edge_list& targets) {
+  std::unordered_set<int64_t> acting;
+  for (const Node& node : writer_.graph().nodes()) {
+    if (node.phase == Phase::Backward && node.has(Tag::Effect)) acting.insert(node.sequence);
+  }
+  if (acting.empty()) return;
+  trace_.gradients_behind_effects =
+      targets_behind(acting, roots, targets, writer_.first_sequence());
 }
 
 void BackwardTrace::note_casts() {

@@ -109,6 +109,9 @@ struct JointTrace {
   /// For each autograd node, by Node::sequence, the tangents in order that its gradient comes from.
   /// Empty if there is one tangent only.
   std::unordered_map<int64_t, std::vector<bool>> reaching_tangents;
+  /// For each autograd node whose backward has an effect, by Node::sequence, the outputs GradOf in
+  /// order to which the gradients lead that it makes. Eager runs it only if one of these is wanted.
+  std::unordered_map<int64_t, std::vector<bool>> gradients_behind_effects;
   /// For each output GradOf, in order, the tangents in order from which eager's engine comes to
   /// that input, whatever gradient it brings. Empty if there is one tangent only.
   std::vector<std::vector<bool>> tangents_leading_to;

@@ -20,6 +20,7 @@ bool same_constant(const c10::IValue& a, const c10::IValue& b) {
   }
   if (a.isUnsigned() && b.isUnsigned()) return a.toUInt() == b.toUInt();
   if (a.isDevice() && b.isDevice()) return a.toDevice() == b.toDevice();
+  if (const auto object = object_in(a)) return object == object_in(b);
   return a.isSameIdentity(b);
 }
 

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "ahead/errors.h"
+#include "observe/recorder/effect_replay.h"
 #include "observe/recorder/recorder.h"
 #include "observe/recorder/variable_hooks.h"
 
@@ -14,6 +15,7 @@ namespace {
 
 void handle_recorded(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
                      torch::jit::Stack* stack) {
+  if (EffectReplay::take(handle, *stack)) return;
   if (Recorder* recorder = Recorder::current()) return recorder->call(handle, keys, *stack);
   c10::impl::ExcludeDispatchKeyGuard unseen(recording_key);
   handle.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, recording_key),

@@ -15,6 +15,8 @@
 #include "base/process_end.h"
 #include "observe/recorder/fallback.h"
 #include "observe/recorder/place.h"
+#include "observe/recorder/seen_object.h"
+#include "ops/facts/facts.h"
 #include "tensors/map_tensors.h"
 #include "tensors/wrapper_call.h"
 
@@ -147,7 +149,7 @@ void Recorder::take_arguments(const ObservedOp& op, const c10::IValue* args, Ste
   for (size_t i = 0; i < op.arguments.size(); ++i) {
     const c10::IValue& value = args[i];
     if (op.arguments[i].holds == ObservedOp::Holds::Nothing) {
-      step.args.push_back(value);
+      step.args.push_back(SeenObject::instead_of(value));
       continue;
     }
     if (value.isNone()) {
@@ -335,6 +337,44 @@ class Recorder::Scope {
   const bool is_composite_;
 };
 
+/// What must be true of an operator that is called as one (OpFacts::is_whole): what its kernel calls
+/// writes to no argument, and its results have no history.
+class Recorder::WholeCall {
+ public:
+  WholeCall(const ObservedOp& op, c10::ArrayRef<c10::IValue> arguments) : op_(op) {
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      if (op.arguments[i].is_written) continue;
+      tracing::for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
+        if (!tensor.is_inference()) versions_.emplace_back(tensor, tensor._version());
+      });
+    }
+  }
+
+  /// Why it cannot be repeated as one call; empty: it can.
+  std::string problem(c10::ArrayRef<c10::IValue> results) const {
+    for (const auto& [tensor, version] : versions_) {
+      if (tensor._version() != version)
+        return op_.op->name() +
+               ": its kernel writes to an argument, of which its schema does not tell. Say so in "
+               "the schema: Tensor(a!)";
+    }
+    bool has_history = false;
+    for (const c10::IValue& result : results) {
+      tracing::for_each_tensor(
+          result, [&](const at::Tensor& tensor) { has_history |= tensor.requires_grad(); });
+    }
+    if (!has_history) return "";
+    return op_.op->name() +
+           ": it was declared to be an effect, and the operators that its kernel calls have "
+           "gradients, which one call has not. Call it on detached tensors, or register it for "
+           "devices (CPU, CUDA) with a gradient of its own";
+  }
+
+ private:
+  const ObservedOp& op_;
+  std::vector<std::pair<at::Tensor, int64_t>> versions_;
+};
+
 /// Calls an operator from the kernel of a custom operator. Autocast must not cast for it, since
 /// graphs run without autocast.
 void Recorder::call_in_kernel(const ObservedOp& kernel, const c10::OperatorHandle& handle,
@@ -364,7 +404,10 @@ void Recorder::call(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
   step.number = scopes_.empty() ? 0 : static_cast<uint32_t>(scopes_.back() + 1);
   const size_t index = add(std::move(step));
   // Where autocast handles the operator, it calls it once more, like a composite operator.
-  const bool is_composite = op.is_composite || keys.has_any(op.autocast_keys);
+  const bool is_whole = op.is_composite && ops::facts(*op.op).is_whole;
+  const bool is_composite = (op.is_composite && !is_whole) || keys.has_any(op.autocast_keys);
+  std::optional<WholeCall> whole;
+  if (is_whole) whole.emplace(op, c10::ArrayRef<c10::IValue>(stack).slice(base));
   bool threw = true;
   const auto note_error = c10::make_scope_exit([&] {
     if (threw) refuse(op.op->name() + ": it throws inside the function");
@@ -381,6 +424,10 @@ void Recorder::call(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
     lock.lock();
   }
   threw = false;
+  if (whole) {
+    const std::string problem = whole->problem(c10::ArrayRef<c10::IValue>(stack).slice(base));
+    if (!problem.empty()) refuse(problem);
+  }
   watch_again(watched);
   if (op.is_random) note_draw(/*is_before=*/false);
   if (op.returns_tensors) {

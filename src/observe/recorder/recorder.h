@@ -82,6 +82,7 @@ class Recorder {
     uint64_t place = 0;
   };
   class Scope;
+  class WholeCall;
 
   void call_in_kernel(const ObservedOp& kernel, const c10::OperatorHandle& handle,
                       c10::DispatchKeySet keys, torch::jit::Stack& stack);

@@ -11,6 +11,7 @@
 #include <unordered_set>
 
 #include "ahead/errors.h"
+#include "observe/recorder/seen_object.h"
 #include "observe/state/entry_state.h"
 #include "observe/tape/ambient_replay.h"
 #include "observe/tape/expect.h"
@@ -204,7 +205,8 @@ class Run {
     const ObservedOp::Holds holds = step.op->arguments[i].holds;
     const bool was_list = step.args[i].isInt();
     if (holds == ObservedOp::Holds::Nothing) {
-      stack.push_back(step.args[i]);
+      const SeenObject* object = SeenObject::in(step.args[i]);
+      stack.push_back(object == nullptr ? step.args[i] : object->value());
     } else if (was_list && holds == ObservedOp::Holds::List) {
       std::vector<at::Tensor> list;
       for (int64_t k = 0; k < step.args[i].toInt(); ++k) list.push_back(variable(step.ins[next++]));

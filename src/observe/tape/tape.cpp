@@ -7,6 +7,7 @@
 
 #include "base/same_bits.h"
 #include "observe/recorder/recorder.h"
+#include "observe/recorder/seen_object.h"
 #include "observe/state/entry_state.h"
 
 namespace ahead::observe {
@@ -14,6 +15,8 @@ namespace {
 
 bool is_same(const c10::IValue& a, const c10::IValue& b) {
   if (a.tagKind() != b.tagKind()) return false;
+  if (const SeenObject* object = SeenObject::in(a))
+    return SeenObject::in(b) != nullptr && object->is_same(*SeenObject::in(b));
   if (a.isDouble()) return same_bits(a.toDouble(), b.toDouble());
   if (a.isTensor()) return a.toTensor().is_same(b.toTensor());
   if (a.isDoubleList()) {
@@ -24,6 +27,7 @@ bool is_same(const c10::IValue& a, const c10::IValue& b) {
 }
 
 std::string text_of(const c10::IValue& value) {
+  if (const SeenObject* object = SeenObject::in(value)) return object->str();
   return c10::str(value);
 }
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -96,7 +97,8 @@ bool same_arguments(const c10::FunctionSchema& a, const c10::FunctionSchema& b) 
 /// Computes the facts about one operator of the dispatcher.
 class Deriver {
  public:
-  explicit Deriver(const Operator& op) : op_(op), schema_(op.schema()) {
+  Deriver(const Operator& op, Declared declared)
+      : op_(op), schema_(op.schema()), declared_(declared) {
     const std::string& qualified = schema_.name();
     if (!qualified.starts_with("aten::")) return;
     aten_name_ = qualified.substr(6);
@@ -128,9 +130,26 @@ class Deriver {
     for (size_t i = 0; i < arguments.size(); ++i) {
       if (writes(arguments[i])) facts_.writes.push_back(static_cast<uint8_t>(i));
     }
-    facts_.effectful = row_->more.effect || schema_.returns().empty() || has_unknown_effects() ||
-                       !facts_.hidden_writes.empty() || !facts_.writes.empty();
+    const bool is_void = schema_.returns().empty();
+    const bool writes_any = !facts_.hidden_writes.empty() || !facts_.writes.empty();
+    const bool acts = is_custom(op_) && !writes_any && (is_void || takes_object());
+    facts_.is_known_effect =
+        declared_ == Declared::Effect || (declared_ == Declared::Nothing && acts);
+    facts_.effectful = facts_.is_known_effect || is_void || writes_any ||
+                       (declared_ == Declared::Nothing && has_effects_of_its_own());
+    const bool is_composite =
+        op_.handle().hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+    facts_.is_whole = is_composite && facts_.is_known_effect && !is_in(op_, trusted_spaces);
   }
+
+  bool takes_object() const {
+    const auto& arguments = schema_.arguments();
+    return std::any_of(arguments.begin(), arguments.end(), [](const c10::Argument& argument) {
+      return argument.type()->kind() == c10::TypeKind::ClassType;
+    });
+  }
+
+  bool has_effects_of_its_own() const { return row_->more.effect || has_unknown_effects(); }
 
   /// A custom operator of which only the schema is known may have any effect, so it is neither
   /// dropped nor merged nor run again. One with a tag for compilers is pure.
@@ -260,13 +279,14 @@ class Deriver {
 
   const Operator& op_;
   const c10::FunctionSchema& schema_;
+  const Declared declared_;
   std::string aten_name_;  // empty for operators outside aten
   const FactRow* row_ = &no_row;
   OpFacts facts_;
 };
 
-OpFacts derive(const Operator& op) {
-  return op.in_dispatcher() ? Deriver(op).run() : OpFacts{};
+OpFacts derive(const Operator& op, Declared declared = Declared::Nothing) {
+  return op.in_dispatcher() ? Deriver(op, declared).run() : OpFacts{};
 }
 
 /// Grows without moving what it holds, so that readers need no lock. Entries live for ever.
@@ -280,6 +300,15 @@ class Cache {
     if (!entry.compare_exchange_strong(expected, fresh.get(), std::memory_order_acq_rel))
       return *expected;
     return *fresh.release();
+  }
+
+  bool replace(const Operator& op, Declared declared) {
+    std::lock_guard<std::mutex> lock(replacing_);
+    const OpFacts* fresh = new OpFacts(derive(op, declared));
+    // Not freed: others may be reading it.
+    const OpFacts* before = slot(op.id()).exchange(fresh, std::memory_order_acq_rel);
+    return before != nullptr && (before->effectful != fresh->effectful ||
+                                 before->is_known_effect != fresh->is_known_effect);
   }
 
  private:
@@ -299,7 +328,13 @@ class Cache {
   }
 
   std::array<std::atomic<Chunk*>, kChunk> chunks_{};
+  std::mutex replacing_;
 };
+
+Cache& cache() {
+  static Cache* cache = new Cache;
+  return *cache;
+}
 
 }  // namespace
 
@@ -317,8 +352,11 @@ std::optional<size_t> written_only_with(const Operator& op, size_t written) {
 }
 
 const OpFacts& facts(const Operator& op) {
-  static Cache* cache = new Cache;
-  return cache->get(op);
+  return cache().get(op);
+}
+
+bool declare(const Operator& op, Declared declared) {
+  return cache().replace(op, declared);
 }
 
 }  // namespace ahead::ops

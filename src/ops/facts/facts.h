@@ -66,6 +66,12 @@ struct OpFacts {
   int8_t random_if = -1;
   /// Writes an argument, prints, throws on values, or talks to something outside the graph.
   bool effectful = false;
+  /// It is known to act on something that is no tensor, rather than only suspected: it was declared
+  /// to be an effect, or it is a custom operator that writes to no argument and returns nothing, or
+  /// is given an object of a custom class.
+  bool is_known_effect = false;
+  /// A known effect whose kernel calls other operators: it is called as one, and never taken apart.
+  bool is_whole = false;
   /// Why the operator cannot be traced: it reads values. Null if it can. Operators that read values
   /// for some arguments only (index.Tensor with a mask) are null here; their shape rule refuses.
   const char* data_dependent = nullptr;
@@ -104,5 +110,12 @@ std::optional<size_t> written_only_with(const Operator& op, size_t written);
 /// The facts about an operator; computed once and kept. Safe to call from any thread, without
 /// locks.
 const OpFacts& facts(const Operator& op);
+
+/// What somebody said about the effects of an operator.
+enum class Declared : uint8_t { Nothing, Effect, Pure };
+
+/// From now on facts() says this of the operator. What it returned before stays as it was. Returns
+/// whether something is otherwise now that somebody had asked for.
+bool declare(const Operator& op, Declared declared);
 
 }  // namespace ahead::ops

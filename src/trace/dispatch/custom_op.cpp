@@ -2,6 +2,7 @@
 
 #include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/clone.h>
 #include <ATen/ops/copy.h>
 #include <ATen/ops/empty_strided.h>
@@ -35,7 +36,7 @@ class MutableOpHandler {
     find_same_memory();
     at::AutoDispatchSkipFunctionalize below;
     unwrap_arguments();
-    if (written_.empty()) return handle_.callBoxed(stack_);
+    if (written_.empty() && !op_.is_whole) return handle_.callBoxed(stack_);
     clone_written();
     FakeHandler handler(handle_, stack_);
     handler.run();
@@ -167,12 +168,32 @@ class MutableOpHandler {
   std::vector<at::Tensor> clones_;
 };
 
+/// What is inside such an operator has gradients, of which nobody would know.
+void refuse_gradient(const TracedOp& op, const torch::jit::Stack& stack) {
+  if (!at::GradMode::is_enabled() || (op.num_returns == 0 && !op.mutates)) return;
+  for (size_t i = stack.size() - static_cast<size_t>(op.num_args); i < stack.size(); ++i) {
+    for_each_tensor(stack[i], [&](const at::Tensor& tensor) {
+      if (!tensor.requires_grad()) return;
+      throw Unsupported("trace", op.op->name() +
+                                     ": it was declared to be an effect, and the operators that "
+                                     "its kernel calls have gradients, which one call has not. "
+                                     "Call it on detached tensors, or register it for devices "
+                                     "(CPU, CUDA) with a gradient of its own.");
+    });
+  }
+}
+
 void handle_mutable_op(const c10::OperatorHandle& handle, c10::DispatchKeySet,
                        torch::jit::Stack* stack) {
   MutableOpHandler(handle, *stack).run();
 }
 
 }  // namespace
+
+void record_whole(TracedOp& op, torch::jit::Stack& stack) {
+  refuse_gradient(op, stack);
+  MutableOpHandler(op.op->handle(), stack).run();
+}
 
 void ensure_functionalizable(TracedOp& op) {
   if (!op.mutates || op.is_functionalizable) return;

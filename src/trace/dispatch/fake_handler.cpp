@@ -60,6 +60,7 @@ void FakeHandler::run() {
   BelowTracing below;
   if (!find_tracer()) return pass_through();
   refuse_if_data_dependent();
+  refuse_if_host_reads_effect();
   refuse_cast_inside();
   refuse_write_through_unfold();
   take_arguments();
@@ -103,7 +104,8 @@ bool FakeHandler::find_tracer() {
       if (is_fake(tensor)) tracer_ = &as_fake(tensor).tracer();
     });
   }
-  if (tracer_ == nullptr && !any_tensor && op_.returns_tensors) tracer_ = Tracer::current();
+  if (tracer_ == nullptr && !any_tensor && (op_.returns_tensors || op_.acts))
+    tracer_ = Tracer::current();
   if (tracer_ == nullptr) return false;
   if (tracer_->is_closed()) {
     throw UserError(
@@ -131,6 +133,14 @@ void FakeHandler::refuse_if_symbolic() const {
   if (symbolic_arguments_.empty()) return;
   throw Unsupported("trace",
                     op_.op->name() + ": it makes a number of sizes, so that they cannot change.");
+}
+
+/// A number that such an operator returns is none of the program's.
+void FakeHandler::refuse_if_host_reads_effect() const {
+  if (!op_.acts || op_.num_returns == 0 || op_.returns_tensors) return;
+  throw Unsupported("trace", op_.op->name() +
+                                 ": it has an effect and returns something that is no tensor, "
+                                 "which a graph cannot hand to the host. Return a tensor.");
 }
 
 /// Graphs run without autocast: what it does above a kernel is in them, what it does inside is not.

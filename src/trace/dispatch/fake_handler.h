@@ -27,6 +27,7 @@ class FakeHandler {
   void pass_through();
   void refuse_if_data_dependent() const;
   void refuse_if_symbolic() const;
+  void refuse_if_host_reads_effect() const;
   void refuse_cast_inside() const;
   void refuse_write_through_unfold() const;
   void take_arguments();

@@ -9,6 +9,7 @@
 #include "ahead/errors.h"
 #include "base/log.h"
 #include "ops/cpu_layout.h"
+#include "ops/facts/facts.h"
 #include "ops/shape_rules.h"
 #include "tensors/map_tensors.h"
 #include "trace/dispatch/known_results.h"
@@ -66,15 +67,18 @@ bool take_known_results(const TracedOp& op, torch::jit::Stack& stack) {
   return true;
 }
 
+[[noreturn]] void refuse_to_run(const TracedOp& op) {
+  throw Unsupported("trace", op.op->name() +
+                                 ": there is no shape rule for this operator, and running it to "
+                                 "find out would be once too often. Register a Meta kernel for "
+                                 "it.");
+}
+
 void run_real_kernel(TracedOp& op, at::Device device, Tracer& tracer, torch::jit::Stack& stack) {
   if (take_known_results(op, stack)) return;
   const std::string& name = op.op->name();
-  if (tracer.outside().is_replay() && op.effectful) {
-    throw Unsupported("trace", name +
-                                   ": there is no shape rule for this operator, and running it to "
-                                   "find out would be once too often. Register a Meta kernel for "
-                                   "it.");
-  }
+  const bool must_not_run = op.facts->is_known_effect || tracer.outside().is_replay();
+  if (op.effectful && must_not_run) refuse_to_run(op);
   if (!tracer.options().allow_real_kernels) {
     throw Unsupported(
         "trace",
@@ -141,6 +145,10 @@ void call_meta_kernel(TracedOp& op, at::Device device, torch::jit::Stack& argume
 
 void infer_results(TracedOp& op, at::Device device, Tracer& tracer, torch::jit::Stack& stack) {
   using Inference = TracedOp::Inference;
+  if (op.acts_on_meta) {
+    if (take_known_results(op, stack)) return;
+    if (op.facts->is_known_effect) refuse_to_run(op);
+  }
   if (op.inference == Inference::RealKernel) return run_real_kernel(op, device, tracer, stack);
 
   const size_t first = stack.size() - static_cast<size_t>(op.num_args);

@@ -88,6 +88,7 @@ class LiftHandler {
   }
 
   void call() {
+    if (op_.is_whole) return record_whole(op_, call_.stack);
     if (!op_.is_in_formula || !follow_eager_formula(op_, *tracer_, call_.stack)) redispatch();
   }
 

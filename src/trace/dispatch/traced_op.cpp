@@ -68,7 +68,10 @@ std::unique_ptr<TracedOp> describe(const c10::OperatorHandle& handle) {
   traced->keeps_layout = traced->mutates && !handle.hasTag(at::Tag::inplace_view);
   const ops::OpFacts& facts = ops::facts(*traced->op);
   traced->random = facts.random;
+  traced->facts = &facts;
   traced->effectful = facts.effectful;
+  traced->is_whole = facts.is_whole;
+  traced->acts = facts.is_known_effect || (facts.effectful && ops::is_custom(*traced->op));
   traced->pointwise = facts.op_class == ops::OpClass::Pointwise && traced->num_returns == 1;
   traced->is_unfold_backward = traced->op->name() == "aten.unfold_backward";
   traced->is_transparent = is_any_of(
@@ -93,6 +96,7 @@ std::unique_ptr<TracedOp> describe(const c10::OperatorHandle& handle) {
     traced->inference = TracedOp::Inference::Rule;
   } else if (handle.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) {
     traced->inference = TracedOp::Inference::MetaKernel;
+    traced->acts_on_meta = traced->acts && !handle.hasKernelForDispatchKey(c10::DispatchKey::Meta);
   }
   return traced;
 }
@@ -101,9 +105,14 @@ std::unique_ptr<TracedOp> describe(const c10::OperatorHandle& handle) {
 
 TracedOp& traced_op(const c10::OperatorHandle& handle) {
   // Not by handle: another operator may be registered at the address of one that was removed.
-  using Map = std::unordered_map<const Operator*, std::unique_ptr<TracedOp>>;
-  auto& known = thread_object<Map, struct KnownTracedOps>();
-  auto& entry = known[&Operator::of(handle)];
+  struct Known {
+    std::unordered_map<const Operator*, std::unique_ptr<TracedOp>> ops;
+    std::vector<std::unique_ptr<TracedOp>> outdated;  // handlers may be using them
+  };
+  auto& known = thread_object<Known, struct KnownTracedOps>();
+  const Operator& op = Operator::of(handle);
+  auto& entry = known.ops[&op];
+  if (entry != nullptr && entry->facts != &ops::facts(op)) known.outdated.push_back(std::move(entry));
   if (entry == nullptr) entry = describe(handle);
   return *entry;
 }

@@ -5,6 +5,10 @@
 
 #include "ahead/graph.h"
 
+namespace ahead::ops {
+struct OpFacts;
+}
+
 namespace ahead::tracing {
 
 /// What the tracer must know of an operator, found out once per thread.
@@ -12,6 +16,7 @@ struct TracedOp {
   enum class Inference : uint8_t { Rule, MetaKernel, RealKernel };
 
   const Operator* op = nullptr;
+  const ops::OpFacts* facts = nullptr;  ///< what it was described by
   const c10::KernelFunction* rule = nullptr;
   const c10::KernelFunction* decomposition = nullptr;  ///< see find_decomposition
   Inference inference = Inference::RealKernel;
@@ -26,6 +31,12 @@ struct TracedOp {
   bool is_functionalizable = false;  ///< this thread has seen to it
   bool random = false;
   bool effectful = false;
+  /// Called as one, though its kernel calls other operators; see OpFacts::is_whole.
+  bool is_whole = false;
+  /// It may do something that no schema tells.
+  bool acts = false;
+  /// It does so whatever it is given: its Meta kernel is the one for all devices.
+  bool acts_on_meta = false;
   bool pointwise = false;  ///< with one result
   bool is_unfold_backward = false;
   bool writes_lists = false;       ///< writes to tensors in lists
