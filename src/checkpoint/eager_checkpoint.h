@@ -11,8 +11,8 @@
 #include "ahead/checkpoint.h"
 #include "checkpoint/region_watch.h"
 #include "checkpoint/saved_tensor_hooks.h"
-#include "runtime/call/surroundings.h"
 #include "observe/recorder/effect_replay.h"
+#include "runtime/call/surroundings.h"
 
 namespace ahead::runtime {
 

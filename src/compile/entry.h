@@ -166,7 +166,8 @@ struct Entry {
   /// Counts the owners for a new entry; `before`: the holders of the tape's tensors before it was
   /// made.
   void count_owners(const observe::Tape& tape, const std::vector<Holders>& before);
-  /// A captured tensor, or an object of the user's, has fewer owners than ever: the function may be using another one.
+  /// A captured tensor, or an object of the user's, has fewer owners than ever: the function may be
+  /// using another one.
   bool lost_an_owner() const;
 };
 

@@ -243,8 +243,8 @@ class TangentRemover {
   void erase_unused() {
     for (Node* node = graph_.last(); node != nullptr;) {
       Node* previous = node->prev();
-      bool is_used = ops::is_backward_write(*node) ? is_written(*node)
-                                                   : happens(*node) || is_drawn(*node);
+      bool is_used =
+          ops::is_backward_write(*node) ? is_written(*node) : happens(*node) || is_drawn(*node);
       for (const Value* value : node->results()) is_used |= value != nullptr && value->is_used();
       if (!is_used) graph_.erase(node);
       node = previous;

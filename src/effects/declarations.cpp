@@ -16,7 +16,8 @@ using ops::Declared;
 
 /// `my::log` as graphs print it.
 std::string in_graphs(std::string name) {
-  if (const size_t colons = name.find("::"); colons != std::string::npos) name.replace(colons, 2, ".");
+  if (const size_t colons = name.find("::"); colons != std::string::npos)
+    name.replace(colons, 2, ".");
   return name;
 }
 
@@ -37,7 +38,8 @@ std::vector<const Operator*> operators_named(const std::string& name) {
     }
   }
   if (!found.empty()) return found;
-  throw UserError("effects", name + ": there is no operator of this name. " + operator_hint(printed));
+  throw UserError("effects",
+                  name + ": there is no operator of this name. " + operator_hint(printed));
 }
 
 bool returns_views(const Operator& op) {
@@ -58,11 +60,11 @@ void check_pure(const Operator& op) {
   const ops::OpFacts& facts = ops::facts(op);
   const bool writes = !facts.writes.empty() || !facts.hidden_writes.empty();
   if (!writes && !op.schema().returns().empty()) return;
-  throw UserError("effects",
-                  op.name() + (writes ? ": it writes to an argument, so that it is not pure."
-                                      : ": it returns nothing: without an effect it would do "
-                                        "nothing.") +
-                      " Declare operators pure that only compute what they return.");
+  throw UserError("effects", op.name() +
+                                 (writes ? ": it writes to an argument, so that it is not pure."
+                                         : ": it returns nothing: without an effect it would do "
+                                           "nothing.") +
+                                 " Declare operators pure that only compute what they return.");
 }
 
 void declare(const std::string& name, Declared declared, void (*check)(const Operator&)) {

@@ -112,9 +112,7 @@ class TokenLifter {
       pass(sizes.value, sizes.slot);
     }
     int32_t next = 0;
-    node.for_each_operand([&](const Value* value) {
-      pass(value, {Slot::Kind::Primal, next++});
-    });
+    node.for_each_operand([&](const Value* value) { pass(value, {Slot::Kind::Primal, next++}); });
     copy_node(*body, node, inside);
     Node* const call = lifted_.add_node(Operator::call_graph(), std::move(args));
     call->phase = node.phase;
@@ -167,8 +165,8 @@ size_t unlift_effect_tokens(Graph& graph) {
   made->set(Tag::Effect);
   graph.replace_uses(graph.inputs()[static_cast<size_t>(input)].value,
                      graph.add_return(made, token_meta()));
-  Node* const sunk = graph.add_node(sink_token_operator(),
-                                    {graph.outputs()[static_cast<size_t>(output)].value});
+  Node* const sunk =
+      graph.add_node(sink_token_operator(), {graph.outputs()[static_cast<size_t>(output)].value});
   sunk->set(Tag::Effect);
   if (!names_own_positions(graph)) made->phase = sunk->phase = Phase::Backward;
   graph.erase_output(static_cast<size_t>(output));

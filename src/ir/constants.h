@@ -23,8 +23,8 @@ class OpaqueConstant final : public torch::CustomClassHolder {
   const std::string text;
 };
 
-/// The object of a custom class (torch::class_) that an IValue holds; null: it holds none. There may
-/// be many IValues of one object: each call of an operator makes one.
+/// The object of a custom class (torch::class_) that an IValue holds; null: it holds none. There
+/// may be many IValues of one object: each call of an operator makes one.
 c10::intrusive_ptr<torch::CustomClassHolder> object_in(const c10::IValue& constant);
 
 /// The default generator of a device, as a constant; opaque if the device is not there.

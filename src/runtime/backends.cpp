@@ -197,8 +197,8 @@ aot::GraphCompiler below_autograd(aot::GraphCompiler compiler) {
 
 void register_backend(const std::string& name, aot::GraphCompiler compiler, BackendTraits traits) {
   if (!compiler) throw UserError("backend", name + ": it is null. Give a function that compiles.");
-  compiler = aot::with_effect_tokens(runtime::below_autograd(std::move(compiler)),
-                                     traits.effect_tokens);
+  compiler =
+      aot::with_effect_tokens(runtime::below_autograd(std::move(compiler)), traits.effect_tokens);
   Registry::instance().add(name, {std::move(compiler), traits});
 }
 

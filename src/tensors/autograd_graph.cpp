@@ -68,8 +68,10 @@ std::unordered_map<int64_t, std::vector<bool>> targets_behind(
     std::unordered_set<const torch::autograd::Node*> reached;
     for_each_node(node.next_edges(),
                   [&](const torch::autograd::Node& other) { reached.insert(&other); });
-    for (const Edge& target : targets)
-      behind[sequence].push_back(reached.count(target.function.get()) != 0);
+    std::vector<bool>& found = behind[sequence];
+    found.resize(targets.size());
+    for (size_t i = 0; i < targets.size(); ++i)
+      found[i] = found[i] || reached.count(targets[i].function.get()) != 0;
   });
   return behind;
 }

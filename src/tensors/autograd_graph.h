@@ -45,8 +45,8 @@ torch::autograd::Node* find_many_part_gradient(const torch::autograd::edge_list&
 std::unordered_map<int64_t, std::vector<bool>> reaching_roots(
     const torch::autograd::edge_list& roots, uint64_t first_sequence);
 
-/// For each of these autograd nodes, by the difference of its sequence number from `first_sequence`:
-/// the targets to whose nodes the gradients lead that it makes.
+/// For each of these autograd nodes, by the difference of its sequence number from
+/// `first_sequence`: the targets to whose nodes the gradients lead that it makes.
 std::unordered_map<int64_t, std::vector<bool>> targets_behind(
     const std::unordered_set<int64_t>& nodes, const torch::autograd::edge_list& roots,
     const torch::autograd::edge_list& targets, uint64_t first_sequence);

@@ -24,7 +24,8 @@ std::string text_of(const at::Tensor& x) {
   std::ostringstream text;
   text.precision(17);
   const at::Tensor values = x.detach().to(at::kDouble).contiguous().view({-1});
-  for (int64_t i = 0; i < values.numel(); ++i) text << (i == 0 ? "" : " ") << values[i].item<double>();
+  for (int64_t i = 0; i < values.numel(); ++i)
+    text << (i == 0 ? "" : " ") << values[i].item<double>();
   return text.str();
 }
 

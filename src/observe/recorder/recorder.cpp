@@ -337,8 +337,8 @@ class Recorder::Scope {
   const bool is_composite_;
 };
 
-/// What must be true of an operator that is called as one (OpFacts::is_whole): what its kernel calls
-/// writes to no argument, and its results have no history.
+/// What must be true of an operator that is called as one (OpFacts::is_whole): what its kernel
+/// calls writes to no argument, and its results have no history.
 class Recorder::WholeCall {
  public:
   WholeCall(const ObservedOp& op, c10::ArrayRef<c10::IValue> arguments) : op_(op) {

@@ -5,8 +5,7 @@
 
 namespace ahead::observe {
 
-SeenObject::SeenObject(const c10::IValue& value)
-    : type_(value.type()), object_(object_in(value)) {}
+SeenObject::SeenObject(const c10::IValue& value) : type_(value.type()), object_(object_in(value)) {}
 
 c10::IValue SeenObject::instead_of(const c10::IValue& value) {
   if (object_in(value) == nullptr) return value;
@@ -25,8 +24,8 @@ c10::IValue SeenObject::value() const {
                                      ": the function gives it to an operator, and it is gone when "
                                      "the call ends. Keep it outside.");
   }
-  auto holder = c10::ivalue::Object::create(
-      c10::StrongTypePtr(nullptr, type_->expect<c10::ClassType>()), 1);
+  auto holder =
+      c10::ivalue::Object::create(c10::StrongTypePtr(nullptr, type_->expect<c10::ClassType>()), 1);
   holder->setSlot(0, c10::IValue::make_capsule(std::move(object)));
   return holder;
 }

@@ -6,8 +6,8 @@
 
 namespace ahead::tracing {
 
-/// Records one call of an operator that is called as one (OpFacts::is_whole), on traced tensors. Its
-/// kernel does not run.
+/// Records one call of an operator that is called as one (OpFacts::is_whole), on traced tensors.
+/// Its kernel does not run.
 void record_whole(TracedOp& op, torch::jit::Stack& stack);
 
 /// Teaches functionalisation an operator that writes to its arguments and that LibTorch's own

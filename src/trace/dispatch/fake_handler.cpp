@@ -6,6 +6,7 @@
 #include "base/autocast.h"
 #include "ir/signature.h"
 #include "ir/sizes/sized_constants.h"
+#include "ops/facts/facts.h"
 #include "ops/facts/node_facts.h"
 #include "ops/layout_rules.h"
 #include "tensors/below_tracing.h"
@@ -104,8 +105,9 @@ bool FakeHandler::find_tracer() {
       if (is_fake(tensor)) tracer_ = &as_fake(tensor).tracer();
     });
   }
-  if (tracer_ == nullptr && !any_tensor && (op_.returns_tensors || op_.acts))
-    tracer_ = Tracer::current();
+  const bool is_of_program =
+      (!any_tensor && (op_.returns_tensors || op_.acts)) || op_.facts->is_known_effect;
+  if (tracer_ == nullptr && is_of_program) tracer_ = Tracer::current();
   if (tracer_ == nullptr) return false;
   if (tracer_->is_closed()) {
     throw UserError(

@@ -112,7 +112,8 @@ TracedOp& traced_op(const c10::OperatorHandle& handle) {
   auto& known = thread_object<Known, struct KnownTracedOps>();
   const Operator& op = Operator::of(handle);
   auto& entry = known.ops[&op];
-  if (entry != nullptr && entry->facts != &ops::facts(op)) known.outdated.push_back(std::move(entry));
+  if (entry != nullptr && entry->facts != &ops::facts(op))
+    known.outdated.push_back(std::move(entry));
   if (entry == nullptr) entry = describe(handle);
   return *entry;
 }
