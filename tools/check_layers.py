@@ -21,6 +21,7 @@ LAYERS = {
     "ir": 1,
     "tree": 2,
     "ops": 2,
+    "random": 2,
     "trace": 3,
     "interpreter": 3,
     "effects": 3,
@@ -37,7 +38,7 @@ LAYERS = {
     "engine": 8,
     "compile": 9,
 }
-DISPATCHER_FOLDERS = {"effects", "trace", "observe", "engine"}
+DISPATCHER_FOLDERS = {"random", "effects", "trace", "observe", "engine"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 REGISTRATION = re.compile(r"\b(TORCH_LIBRARY(_IMPL|_FRAGMENT)?|registerFallback|registerImpl)\b")

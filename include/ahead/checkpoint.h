@@ -105,8 +105,9 @@ RepeatedCall repeated_call(const F& f, const std::tuple<Held...>& arguments) {
 /// called again until the backward is done, so what it refers to must live as long; arguments and
 /// result are trees (see ahead/tree.h). The second call sees random numbers, autocast and the
 /// contents of written tensors as the first one did. In a trace the operators of the function are
-/// tagged for the partitioner, which never runs random or effectful ones twice. Calls may be
-/// nested; the innermost policy around an operator decides.
+/// tagged for the partitioner, which never runs effectful ones twice, and random ones only where
+/// that saves memory, with the numbers of the first run. Calls may be nested; the innermost policy
+/// around an operator decides.
 template <class F, class... Args>
 auto checkpoint(const CheckpointPolicy& policy, F&& f, Args&&... args) {
   using Result = std::decay_t<decltype(detail::call(f, std::forward<Args>(args)...))>;

@@ -91,7 +91,9 @@ struct AHEAD_API Slot {
     Tangent,        ///< the gradient of the graph output at position index
     SyntheticBase,  ///< the common base of several arguments
     Saved,          ///< a value the forward graph saved for the backward graph (input and output)
-    Seed,           ///< random number state
+    /// What a default generator was seeded with, and where it stands (inputs and outputs). The
+    /// index is twice the device (0: the CPU, i + 1: CUDA device i), one more in the backward.
+    Seed,
     Offset,
     Token,  ///< orders effects (input and output)
     Sizes,  ///< one tensor of integers: the sizes s0, s1, … of which constants and metadata are

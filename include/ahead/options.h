@@ -96,7 +96,9 @@ struct Options {
   /// Tensors from outside are written to inside the graph where that is possible. False: the graph
   /// returns their new contents, which are copied when it has run.
   bool keep_input_mutations = true;
-  /// Reserved: random numbers are drawn as in eager.
+  /// Graphs are given the states of the default generators of random numbers and return the new
+  /// ones, rather than draw from the generators: their random operators are functions of these
+  /// states, which a partitioner may run again. The numbers are eager's in any case.
   bool functionalize_rng = false;
   /// The backward owns the saved tensors unless the graph is retained: it frees each after its last
   /// use, and a backend may overwrite it. False: they live until the backward is done.

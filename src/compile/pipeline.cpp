@@ -9,9 +9,11 @@
 #include "derivative/backward_program.h"
 #include "derivative/derivative_graph.h"
 #include "derivative/double_backward.h"
+#include "derivative/forward_cone.h"
 #include "derivative/open_trace_gradient.h"
 #include "ir/constants.h"
 #include "ir/slots.h"
+#include "passes/random_states.h"
 #include "passes/read_values_first.h"
 #include "passes/stages.h"
 #include "passes/unread_operands.h"
@@ -216,12 +218,45 @@ PartitionedGraphs partition(const JointGraph& joint, const TracedFunction& trace
   return halves;
 }
 
+/// Lets random operators say which state they draw from, so that the backward may run them again:
+/// all of them, or those that a checkpoint would have so. Returns how many do.
+size_t name_states(JointGraph& joint, const Options& options, Stages& stages) {
+  const bool all = options.functionalize_rng;
+  size_t changes = 0;
+  stages.rewrite("name_states", ".joint", joint, [&](Graph& graph) {
+    return changes = passes::name_states(graph, [&](const Node& node) {
+             return all || passes::is_worth_drawing_again(node);
+           });
+  });
+  return changes;
+}
+
+/// Cuts a joint graph with such states in it, and leaves them there; or as it is, if nothing names
+/// any, or if second derivatives could not be had of what is saved then.
+PartitionedGraphs partition_with_states(JointGraph& joint, const TracedFunction& traced,
+                                        const Options& options, const detail::Compilers& compilers,
+                                        Stages& stages) {
+  const auto cut = [&](const JointGraph& graph) {
+    return partition(graph, traced, /*has_open_trace=*/false, options, compilers);
+  };
+  JointGraph named(joint);
+  if (name_states(named, options, stages) == 0) return cut(joint);
+  PartitionedGraphs halves = cut(named);
+  if (options.double_backward && !sets_generators(joint) && !traced.trace.has_backward_writes() &&
+      !ForwardCone(named, halves).why_not(traced.frame.epilogue).empty())
+    return cut(joint);
+  joint = std::move(named);
+  return halves;
+}
+
 /// The backward as something that can be differentiated; null if the options do not want it.
 std::shared_ptr<runtime::DifferentiableBackward> differentiable_backward(
     std::unique_ptr<tracing::DifferentiableTrace> open, const TracedFunction& traced,
     const JointGraph& joint, const PartitionedGraphs& halves, const Options& options,
     const detail::Compilers& compilers, Stages& stages) {
-  if (!options.double_backward || traced.trace.has_backward_writes()) return nullptr;
+  if (!options.double_backward || traced.trace.has_backward_writes() ||
+      sets_generators(traced.trace.graph))
+    return nullptr;
   std::shared_ptr<runtime::DifferentiableBackward> made;
   if (open != nullptr) {
     made = make_open_trace_gradient(std::move(open), traced.trace.graph, joint, halves,
@@ -253,8 +288,12 @@ CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::Different
   if (open == nullptr)
     stages.rewrite("forget_unread_operands", ".joint", joint, passes::forget_unread_operands);
   check_one_tangent(joint, traced.trace);
-  auto [halves, seconds] =
-      Stages::run([&] { return partition(joint, traced, open != nullptr, options, compilers); });
+  auto [halves, seconds] = Stages::run([&, &joint = joint] {
+    // Nor do states that are named have a place in an open trace.
+    if (open != nullptr)
+      return partition(joint, traced, /*has_open_trace=*/true, options, compilers);
+    return partition_with_states(joint, traced, options, compilers, stages);
+  });
   const int32_t first_saved =
       num_outputs(halves.forward) - static_cast<int32_t>(halves.saved.size());
   std::shared_ptr<runtime::DifferentiableBackward> derivatives =
@@ -266,6 +305,8 @@ CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::Different
   backward.fixes_saved_layout = !stages.is_skipped("static_saved_layout");
   stages.keep("partition.forward", seconds, halves.forward);
   stages.keep("partition.backward", seconds, halves.backward);
+  if (!options.functionalize_rng)
+    stages.rewrite("draw_directly", ".forward", halves.forward, passes::draw_directly);
   write_in_graph_if_wanted(halves.forward, frame, backward, ".forward", arguments, options, stages);
   stages.rewrite("read_values_first", ".forward", halves.forward, passes::read_values_first);
   // Not on the joint graph: a second derivative needs the operators as they were called. Nor on the
@@ -317,7 +358,9 @@ Compilation compile_function(const aot::FlatFunction& function,
                              const std::vector<at::Tensor>& inputs, const Options& options,
                              const detail::Compilers& compilers) {
   Compilation result;
-  result.stages = std::make_shared<Stages>(options.skip_passes);
+  result.stages = std::make_shared<Stages>(
+      options.skip_passes, Stages::Keep::All,
+      options.functionalize_rng ? Stages::Random::FromStates : Stages::Random::FromGenerators);
   Stages& stages = *result.stages;
   auto [traced, trace_seconds] =
       Stages::run([&] { return trace_function(function, inputs, options); });

@@ -10,6 +10,7 @@
 #include "ir/slots.h"
 #include "ops/facts/node_facts.h"
 #include "plan/synthetic_base.h"
+#include "random/generator_state.h"
 #include "trace/analysis/function_meta.h"
 #include "trace/backward_trace.h"
 #include "trace/open_trace.h"
@@ -172,11 +173,20 @@ TracedFunction trace_function(const aot::FlatFunction& function,
   return traced;
 }
 
+/// Nothing watches generators when derivatives are traced later on.
+bool sets_generators(const Graph& joint) {
+  for (const Node& node : joint.nodes()) {
+    if (node.phase == Phase::Backward && &node.op() == &set_generator_state_operator()) return true;
+  }
+  return false;
+}
+
 std::unique_ptr<tracing::DifferentiableTrace> open_trace(const TracedFunction& traced,
                                                          const Options& options) {
   const tracing::JointTrace& trace = traced.trace;
   if (!options.double_backward || !has_tangents(trace.graph) || trace.has_backward_writes())
     return nullptr;
+  if (sets_generators(trace.graph)) return nullptr;
   const bool is_special = trace.opaque_gradient || trace.hidden_write ||
                           writes_to_parts(trace.graph) || !can_run_again(traced);
   if (!is_special) return nullptr;

@@ -29,6 +29,10 @@ struct TracedFunction {
 TracedFunction trace_function(const aot::FlatFunction& function,
                               const std::vector<at::Tensor>& inputs, const Options& options);
 
+/// Whether the backward of a joint graph sets generators of random numbers. It has no second
+/// derivatives.
+bool sets_generators(const Graph& joint);
+
 /// Traces a function once more for second derivatives that the operators of its graph do not give.
 /// Null if there are none, or if the function does something else this time.
 std::unique_ptr<tracing::DifferentiableTrace> open_trace(const TracedFunction& traced,

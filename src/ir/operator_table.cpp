@@ -6,6 +6,7 @@
 #include "ahead/errors.h"
 #include "ahead/graph.h"
 #include "base/thread_object.h"
+#include "ir/operator_maker.h"
 #include "ir/operator_name.h"
 
 namespace ahead {
@@ -65,6 +66,32 @@ class OperatorTable {
   const Operator* call_graph_;
 };
 
+namespace {
+
+struct Maker {
+  std::string_view prefix;
+  OperatorMaker make;
+};
+
+/// Filled before main() begins, by static initialisers.
+std::vector<Maker>& makers() {
+  static auto* all = new std::vector<Maker>;
+  return *all;
+}
+
+const Operator* make_missing(std::string_view name) {
+  for (const Maker& maker : makers()) {
+    if (name.starts_with(maker.prefix)) return maker.make(name);
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void make_on_demand(std::string_view prefix, OperatorMaker make) {
+  makers().push_back({prefix, make});
+}
+
 const Operator& Operator::of(const c10::OperatorHandle& handle) {
   auto& seen =
       thread_object<std::unordered_map<c10::OperatorHandle, Known>, struct SeenOperators>();
@@ -89,7 +116,7 @@ const Operator* Operator::find(std::string_view name) {
       name.substr(dot + 1, overload == std::string_view::npos ? overload : overload - dot - 1));
   std::string suffix(overload == std::string_view::npos ? "" : name.substr(overload + 1));
   auto handle = c10::Dispatcher::singleton().findSchema({std::move(base), std::move(suffix)});
-  return handle ? &of(*handle) : nullptr;
+  return handle ? &of(*handle) : make_missing(name);
 }
 
 const c10::FunctionSchema& Operator::schema() const {

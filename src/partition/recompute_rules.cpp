@@ -53,8 +53,8 @@ const Rule rules[] = {
      "random: a second run would draw other numbers"},
     {[](const Case& c) { return ops::has_effect(c.node); }, Again::Never,
      "has an effect that must happen once"},
-    {[](const Case& c) { return ops::is_uninitialised(c.node); }, Again::Never,
-     "memory that nobody wrote: a second piece of it has other contents"},
+    {[](const Case& c) { return ops::is_uninitialised(c.node) && !ops::is_only_filled(c.node); },
+     Again::Never, "memory that nobody wrote: a second piece of it has other contents"},
     {depends_on_grad_mode, Again::Never,
      "keeps what its gradient needs only where it runs in the forward"},
     {[](const Case& c) {

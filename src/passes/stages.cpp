@@ -3,13 +3,15 @@
 #include <algorithm>
 
 #include "ahead/errors.h"
+#include "passes/random_calls.h"
+#include "passes/random_states.h"
 
 namespace ahead::passes {
 namespace {
 
 /// Stages that can be left out, though they are no passes over one graph.
 constexpr std::string_view other_stages[] = {"decompose", "static_saved_layout",
-                                             "forget_unread_operands"};
+                                             "forget_unread_operands", "name_states"};
 
 }  // namespace
 
@@ -35,6 +37,20 @@ void Stages::optimise(Graph& graph, std::string_view part) {
 
 aot::Executable Stages::compile(const aot::GraphCompiler& compiler,
                                 const aot::CompileRequest& request, std::string name) {
+  if (random_ == Random::FromGenerators) return compile_as_is(compiler, request, std::move(name));
+  Graph graph(request.graph);
+  if (functionalize_random(graph) == 0) return compile_as_is(compiler, request, std::move(name));
+  aot::CompileRequest functional{
+      graph, request.inputs, request.donated, request.static_inputs, request.target, request.name};
+  for (size_t i = functional.inputs.size(); i < graph.inputs().size(); ++i)
+    functional.inputs.push_back(graph.inputs()[i].value->meta);
+  if (!functional.donated.empty()) functional.donated.resize(graph.inputs().size());
+  if (!functional.static_inputs.empty()) functional.static_inputs.resize(graph.inputs().size());
+  return with_random_states(compile_as_is(compiler, functional, std::move(name)), graph);
+}
+
+aot::Executable Stages::compile_as_is(const aot::GraphCompiler& compiler,
+                                      const aot::CompileRequest& request, std::string name) {
   auto [executable, seconds] = run([&] { return compiler(request); });
   keep(std::move(name), seconds, request.graph);
   return std::move(executable);

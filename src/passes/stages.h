@@ -19,11 +19,15 @@ namespace ahead::passes {
 class Stages : public std::enable_shared_from_this<Stages> {
  public:
   enum class Keep : uint8_t { All, Nothing };
+  /// What random operators draw from in the graphs that backends get: the default generators, or
+  /// states that the graphs are given.
+  enum class Random : uint8_t { FromGenerators, FromStates };
 
   /// Leaves out the stages with these names; see check_skippable(). If nothing is kept, nothing is
   /// verified in between either.
-  explicit Stages(std::vector<std::string> skipped, Keep keep = Keep::All)
-      : skipped_(std::move(skipped)), keep_(keep) {}
+  explicit Stages(std::vector<std::string> skipped, Keep keep = Keep::All,
+                  Random random = Random::FromGenerators)
+      : skipped_(std::move(skipped)), keep_(keep), random_(random) {}
 
   bool is_skipped(std::string_view stage) const;
 
@@ -67,8 +71,12 @@ class Stages : public std::enable_shared_from_this<Stages> {
   std::vector<Program> programs() const;
 
  private:
+  aot::Executable compile_as_is(const aot::GraphCompiler& compiler,
+                                const aot::CompileRequest& request, std::string name);
+
   const std::vector<std::string> skipped_;
   const Keep keep_;
+  const Random random_;
   mutable std::mutex mutex_;
   std::vector<Program> programs_;
 };

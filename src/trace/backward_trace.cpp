@@ -94,6 +94,7 @@ class BackwardTrace {
 
 edge_list BackwardTrace::begin(bool with_tangents) {
   edge_list roots;
+  open_.tracer()->generators().begin_backward();
   writer_.set_phase(Phase::Backward);
   for (const auto& [output, position] : meta_.differentiable) {
     roots.push_back(torch::autograd::impl::gradient_edge(output));

@@ -63,7 +63,7 @@ class Tracer : public c10::intrusive_ptr_target {
   BackwardCasts casts_;
   Checkpoints checkpoints_;
   FragileViews fragile_views_;
-  GeneratorWatch generators_;
+  GeneratorWatch generators_{writer_};
   HiddenWrites hidden_writes_;
   ListWrites list_writes_;
   LiveTensors live_tensors_;

@@ -10,7 +10,8 @@
 
 #include "ahead/ahead.h"
 
-/// Functions that seed generators of random numbers or set their state while they are traced.
+/// Functions that seed generators of random numbers or set their state: to one that they had before
+/// in the same function, or to something else.
 namespace ahead {
 namespace generator_test {
 
@@ -37,23 +38,48 @@ void expect_refused_and_undone(F&& function, const at::Generator& generator) {
   EXPECT_TRUE(at::equal(before, generator.get_state()));
 }
 
-TEST(GeneratorWatch, NoticesAStateThatIsSetAgain) {
-  torch::manual_seed(3);
-  expect_refused_and_undone(
-      [](const Tensors& in) { return draw_twice(default_generator(), in[0], true); },
-      default_generator());
+/// Expects the graph of a function to draw what the function draws, and to leave the generator
+/// where it does.
+void expect_followed(const aot::FlatFunction& function) {
+  const at::Tensor x = torch::ones({5}), before = default_generator().get_state();
+  const Graph graph = trace(function, {x});
+  EXPECT_TRUE(at::equal(before, default_generator().get_state()));
+  const Tensors expected = function({x});
+  const at::Tensor after = default_generator().get_state();
+  default_generator().set_state(before);
+  const Tensors actual = interpret(Graph::parse(graph.str()), {x});
+  EXPECT_TRUE(at::equal(after, default_generator().get_state())) << graph.str();
+  for (size_t i = 0; i < expected.size(); ++i)
+    EXPECT_TRUE(at::equal(expected[i], actual[i])) << graph.str();
 }
 
-TEST(GeneratorWatch, NoticesAStateThatIsSetAtTheEnd) {
-  expect_refused_and_undone(
-      [](const Tensors& in) {
-        at::Generator generator = default_generator();
-        const at::Tensor state = generator.get_state();
-        const at::Tensor result = in[0] * at::rand({3});
-        generator.set_state(state);
-        return Tensors{result};
-      },
-      default_generator());
+TEST(GeneratorWatch, FollowsAStateThatIsSetAgain) {
+  torch::manual_seed(3);
+  expect_followed([](const Tensors& in) { return draw_twice(default_generator(), in[0], true); });
+}
+
+TEST(GeneratorWatch, FollowsAStateThatIsSetAtTheEnd) {
+  expect_followed([](const Tensors& in) {
+    at::Generator generator = default_generator();
+    const at::Tensor state = generator.get_state();
+    const at::Tensor result = in[0] * at::rand({5});
+    generator.set_state(state);
+    return Tensors{result};
+  });
+}
+
+TEST(GeneratorWatch, FollowsStatesThatAreSetOutOfTurn) {
+  expect_followed([](const Tensors& in) {
+    at::Generator generator = default_generator();
+    const at::Tensor first = at::rand({5}), state = generator.get_state();
+    const at::Tensor second = at::randn({20}), later = generator.get_state();
+    generator.set_state(state);
+    const at::Tensor less = at::rand({5});
+    generator.set_state(later);
+    const at::Tensor third = at::rand({5});
+    generator.set_state(state);
+    return Tensors{first + in[0], second, less, third, at::rand({2})};
+  });
 }
 
 TEST(GeneratorWatch, NoticesOtherGenerators) {
@@ -116,6 +142,10 @@ TEST(GeneratorWatch, LeavesGeneratorsThatCountAsTheyWere) {
   EXPECT_TRUE(at::equal(before, own.get_state()));
 }
 
+at::Generator same_generator(const at::Generator& generator) {
+  return generator;
+}
+
 TEST(GeneratorWatch, NoticesSeedsOfCuda) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "this machine has no CUDA device";
   torch::cuda::manual_seed(3);  // a seed that is set again goes unnoticed
@@ -135,7 +165,9 @@ TEST(GeneratorWatch, NoticesSeedsOfCuda) {
     same.set_state(state);
     return Tensors{first, at::dropout(in[0], 0.5, true)};
   };
-  EXPECT_THROW(trace(goes_back, Tensors{x}), Unsupported);
+  const Tensors both = interpret(trace(goes_back, Tensors{x}), {x});
+  EXPECT_TRUE(at::equal(both[0], both[1]));
+  same_generator(generator).set_state(before);
   EXPECT_TRUE(at::equal(before, generator.get_state()));
   const auto draws = [](const Tensors& in) { return Tensors{at::dropout(in[0], 0.5, true)}; };
   trace(draws, Tensors{x});
@@ -223,21 +255,40 @@ struct Checkpointed : torch::autograd::Function<Checkpointed> {
   }
 };
 
-TEST(GeneratorWatch, HandWrittenCheckpointsRunEagerly) {
+TEST(GeneratorWatch, HandWrittenCheckpointsAreCompiled) {
   const auto function = [](const at::Tensor& x) {
     return Checkpointed::apply(x) + at::dropout(x, 0.5, true);
   };
-  auto compiled = compile(function);
-  const auto gradient = [](auto&& f) {
-    torch::manual_seed(5);
-    const at::Tensor x = torch::linspace(0, 1, 20).requires_grad_();
-    f(x).sum().backward();
-    return x.grad() + torch::rand({20});
-  };
-  for (int call = 0; call < 6; ++call)
-    EXPECT_TRUE(at::equal(gradient(function), gradient(compiled)));
-  EXPECT_EQ(compiled.stats().cache_hits, 0u);
-  EXPECT_GE(compiled.stats().eager_calls, 3u);
+  for (const bool functional : {false, true}) {
+    auto compiled = compile(function, {.fullgraph = true, .functionalize_rng = functional});
+    const auto gradient = [](auto&& f, int seed) {
+      torch::manual_seed(seed);
+      const at::Tensor x = torch::linspace(0, 1, 20).requires_grad_();
+      const at::Tensor y = f(x);
+      const at::Tensor between = torch::rand({20});
+      y.sum().backward();
+      return at::stack({x.grad(), between, torch::rand({20})});
+    };
+    for (int call = 0; call < 6; ++call)
+      EXPECT_TRUE(at::equal(gradient(function, call), gradient(compiled, call))) << call;
+    EXPECT_EQ(compiled.stats().observed_calls, 3u);
+    EXPECT_EQ(compiled.stats().cache_hits, 3u);
+  }
+}
+
+TEST(GeneratorWatch, HandWrittenCheckpointsHaveNoSecondDerivatives) {
+  auto compiled = compile([](const at::Tensor& x) { return Checkpointed::apply(x); },
+                          {.confirm = Confirm::Never});
+  compiled(torch::ones({3}).requires_grad_());
+  const at::Tensor x = torch::ones({3}).requires_grad_();
+  const torch::autograd::variable_list y{compiled(x).sum()}, xs{x};
+  const at::Tensor slope = torch::autograd::grad(y, xs, {}, true, true)[0];
+  try {
+    slope.sum().backward();
+    ADD_FAILURE() << "it has a second derivative";
+  } catch (const c10::Error& error) {
+    EXPECT_NE(error.msg().find("sets the state of a generator"), std::string::npos) << error.msg();
+  }
 }
 
 }  // namespace generator_test

@@ -1,11 +1,8 @@
 #include "observe/recorder/place.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/clone.h>
 #include <torch/csrc/autograd/variable.h>
-
-#include <mutex>
 
 #include "base/hash.h"
 #include "observe/recorder/recorder.h"
@@ -34,12 +31,6 @@ at::Tensor copy_of(const at::Tensor& tensor) {
   const RecordingPause pause;
   at::AutoDispatchBelowADInplaceOrView below;
   return tensor.clone();
-}
-
-tracing::GeneratorPosition generator_position() {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  std::lock_guard<std::mutex> lock(generator.mutex());
-  return tracing::GeneratorPosition(generator);
 }
 
 }  // namespace ahead::observe

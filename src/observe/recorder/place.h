@@ -5,8 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "trace/observers/generator_position.h"
-
 namespace ahead::observe {
 
 /// The most bytes of a tensor made by the host that are compared between calls.
@@ -25,8 +23,5 @@ bool has_flag(const at::Tensor& tensor);
 
 /// A copy that neither the recorder nor autograd notices.
 at::Tensor copy_of(const at::Tensor& tensor);
-
-/// Where the default generator of random numbers stands.
-tracing::GeneratorPosition generator_position();
 
 }  // namespace ahead::observe

@@ -92,7 +92,7 @@ Recorder::Recorder(const std::vector<at::Tensor>& inputs, std::shared_ptr<const 
     const at::Tensor leaf = lock(known);
     if (leaf.defined()) note_first_grad(leaf);
   }
-  generator_.emplace(generator_position());
+  watch_generators();
 }
 
 Recorder::~Recorder() = default;
@@ -278,19 +278,6 @@ void Recorder::fill(const at::Tensor& tensor, VariableId id) {
   add(std::move(step));
 }
 
-/// Refuses calls that seed the generator, which cannot be repeated. Draws are allowed: other
-/// threads may draw meanwhile.
-void Recorder::check_generator(const tracing::GeneratorPosition& now) {
-  if (now == *generator_ || generator_->leads_to(now)) return;
-  refuse("random numbers: the function seeds a generator, or sets its state. Do so outside.");
-}
-
-void Recorder::note_draw(bool is_before) {
-  tracing::GeneratorPosition now = generator_position();
-  if (is_before) check_generator(now);
-  generator_.emplace(std::move(now));
-}
-
 /// Whether a backward that the function itself called is running.
 bool Recorder::is_in_backward() const {
   const NodePtr node = torch::autograd::get_current_node();
@@ -395,7 +382,7 @@ void Recorder::call(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
   check_engine();
   Memories watched;
   if (!new_memories_.empty()) watched = note_fills(op, &stack[base]);
-  if (op.is_random) note_draw(/*is_before=*/true);
+  if (op.is_random) check_generators();
   Step step{Step::Kind::Call};
   step.op = &op;
   take_arguments(op, &stack[base], step);
@@ -429,7 +416,7 @@ void Recorder::call(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
     if (!problem.empty()) refuse(problem);
   }
   watch_again(watched);
-  if (op.is_random) note_draw(/*is_before=*/false);
+  if (op.is_random) note_drawn();
   if (op.returns_tensors) {
     Step results{Step::Kind::Call};
     take_results(op, &stack[base], results);

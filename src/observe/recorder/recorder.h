@@ -127,8 +127,18 @@ class Recorder {
   void watch_again(const Memories& read);
   void forget_memories(size_t first_step);
   void fill(const at::Tensor& tensor, VariableId id);
-  void note_draw(bool is_before);
-  void check_generator(const tracing::GeneratorPosition& now);
+  struct WatchedGenerator {
+    at::Generator generator;
+    tracing::GeneratorPosition last;  ///< as the last look found it
+  };
+  void watch_generators();
+  void note_drawn();
+  void check_generators();
+  void check_generator(WatchedGenerator& watched);
+  void add_mark(const WatchedGenerator& watched);
+  std::optional<size_t> find_mark(at::Device device, uint64_t fingerprint) const;
+  std::optional<size_t> find_mark_of(const at::Tensor& state) const;
+  bool goes_back() const;
   size_t add(Step step);
   void find_stored(const std::vector<at::Tensor>& results, size_t handles_of_result);
   bool is_visible(int32_t scope) const;
@@ -199,7 +209,7 @@ class Recorder {
     std::vector<at::Tensor> numbers;
   };
   std::vector<ExpectedNumbers> expected_numbers_;
-  std::optional<tracing::GeneratorPosition> generator_;
+  std::vector<WatchedGenerator> generators_;
   const uint64_t first_sequence_;
   /// The autograd node in whose backward the call is made; null: in none.
   const NodePtr outer_node_;

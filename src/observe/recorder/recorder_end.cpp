@@ -22,7 +22,7 @@ std::shared_ptr<Tape> Recorder::finish(const std::vector<at::Tensor>& results,
     const at::Tensor tensor = observe::lock(variables_[i].tensor);
     if (tensor.defined()) note_changes(static_cast<VariableId>(i), tensor);
   }
-  check_generator(generator_position());
+  check_generators();
   for (const HostTaking& taking : tape_->takings) {
     if (const std::shared_ptr<HostState> state = taking.state.lock()) check_numbers(state);
   }
@@ -37,6 +37,10 @@ std::shared_ptr<Tape> Recorder::finish(const std::vector<at::Tensor>& results,
   find_states();
   tape_->num_variables = static_cast<int32_t>(variables_.size());
   if (has_hooks(*tape_)) {
+    if (goes_back())
+      refuse(
+          "random numbers: the function sets a generator to where it was, and registers hooks. Do "
+          "one of them outside.");
     find_lost_hooks();
     tape_->leaves_history = leaves_history();
     check_retained();

@@ -318,6 +318,10 @@ std::shared_ptr<CustomHistory> Recorder::describe_history(const NodePtr& node) {
   if (is_known) {
     for (c10::IValue& saved : formula->saved) {
       is_known &= map_saved(saved, [&](const at::Tensor& tensor) {
+        if (const std::optional<size_t> mark = find_mark_of(tensor)) {
+          history->saved_variables.push_back(state_at(*mark));
+          return tensor;
+        }
         history->saved_variables.push_back(find_saved(tensor));
         return detail::placeholder();
       });

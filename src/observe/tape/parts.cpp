@@ -26,7 +26,9 @@ template <class Visit>
 void for_each_use(const Step& step, Visit&& visit) {
   for (VariableId id : step.ins) visit(id);
   if (step.history == nullptr) return;
-  for (VariableId id : step.history->saved_variables) visit(id);
+  for (VariableId id : step.history->saved_variables) {
+    if (id >= no_variable) visit(id);
+  }
   for (const CustomHistory::Edge& edge : step.history->edges) visit(edge.variable);
 }
 

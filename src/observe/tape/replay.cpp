@@ -52,7 +52,9 @@ class ReplayedCppNode final : public torch::autograd::Node {
     size_t next = 0;
     std::vector<std::pair<at::Tensor, int64_t>> unpacked;
     for (c10::IValue& value : saved) {
-      map_saved(value, [&](const at::Tensor&) {
+      map_saved(value, [&](const at::Tensor& real) {
+        // The state of a generator: the trace knows where that was.
+        if (history_->saved_variables[next] < no_variable) return ++next, real;
         at::Tensor tensor = saved_[next++].unpack(getptr());
         if (tensor.defined() && !tensor.is_inference())
           unpacked.emplace_back(tensor, tensor._version());
@@ -111,6 +113,7 @@ class Run {
     AmbientReplay ambient(tape_.ambients.front());
     for (size_t i = part_.begin; i < part_.end;) {
       const Step& step = tape_.steps[i];
+      pass_marks(i);
       for (const MadeHistory& made : tape_.histories) {
         NodePtr& node = nodes_[made.history.get()];
         if (made.before == i && !node) node = make_node(made.history);
@@ -119,11 +122,25 @@ class Run {
       run(step);
       i = step.end > i && !step.is_apart ? step.end : i + 1;
     }
+    pass_marks(part_.end);
     ambient.apply(tape_.ambients[part_.last_ambient]);
   }
 
+  /// Tells the trace where generators stood before this step.
+  void pass_marks(size_t step) {
+    for (; next_mark_ < tape_.marks.size() && tape_.marks[next_mark_].before <= step;
+         ++next_mark_) {
+      const GeneratorMark& mark = tape_.marks[next_mark_];
+      if (tracer_ != nullptr) tracer_->generators().pass(mark.device, mark.fingerprint);
+    }
+  }
+
+  void go_back(const GeneratorMark& mark) {
+    if (tracer_ != nullptr) tracer_->generators().go_back(mark.device, mark.fingerprint);
+  }
+
   at::Tensor variable(VariableId id) const {
-    return id == no_variable ? at::Tensor() : variables_[static_cast<size_t>(id)];
+    return id <= no_variable ? at::Tensor() : variables_[static_cast<size_t>(id)];
   }
 
   /// The tensor from outside, or a constant if the host made it inside the function.
@@ -172,6 +189,9 @@ class Run {
         checkpoints_.pop_back();
         break;
       }
+      case Step::Kind::GoBack:
+        go_back(tape_.marks[step.number]);
+        break;
       case Step::Kind::AddHook:
       case Step::Kind::RemoveHook:
       case Step::Kind::RetainGrad:
@@ -271,6 +291,7 @@ class Run {
   std::unordered_map<const CustomHistory*, NodePtr> nodes_;
   std::unordered_set<const torch::autograd::Node*> saved_nodes_;
   std::deque<tracing::CheckpointTags> checkpoints_;
+  size_t next_mark_ = 0;
 };
 
 }  // namespace

@@ -58,6 +58,8 @@ std::string name_of(const Step& step) {
       return "remove_hook";
     case Step::Kind::RetainGrad:
       return "retain_grad";
+    case Step::Kind::GoBack:
+      return "set_state of a generator";
   }
   return "";
 }

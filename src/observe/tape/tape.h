@@ -25,6 +25,10 @@ namespace ahead::observe {
 /// A tensor of a recording, by number; none: no_variable.
 using VariableId = int32_t;
 constexpr VariableId no_variable = -1;
+/// Among what a custom autograd function saved: the state that a generator had at a mark.
+constexpr VariableId state_at(size_t mark) {
+  return -2 - static_cast<VariableId>(mark);
+}
 
 using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 
@@ -65,6 +69,7 @@ struct Step {
     AddHook,     ///< registered `hook` for the gradient of ins[0]
     RemoveHook,  ///< took back the hook of ins[0] that the step `number` registered
     RetainGrad,  ///< let ins[0], which is no leaf, have its gradient in `.grad`
+    GoBack,      ///< set a default generator to where it stood at the mark `number`
   };
 
   Kind kind;
@@ -184,6 +189,14 @@ struct MadeHistory {
   std::shared_ptr<CustomHistory> history;
 };
 
+/// Where in a recording a default generator stood somewhere: when the call began, or something had
+/// been drawn.
+struct GeneratorMark {
+  size_t before;  ///< this step
+  at::Device device;
+  uint64_t fingerprint;
+};
+
 /// What one run of the user's code did.
 struct Tape {
   int32_t num_inputs = 0;  ///< the first variables are the arguments
@@ -191,6 +204,7 @@ struct Tape {
   std::vector<Ambient> ambients = {};
   std::vector<Step> steps = {};
   std::vector<MadeHistory> histories = {};
+  std::vector<GeneratorMark> marks = {};
   std::vector<CapturedTensor> captured = {};
   std::vector<HostTaking> takings = {};
   std::vector<OtherLeaf> other_leaves = {};

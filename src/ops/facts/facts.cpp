@@ -285,8 +285,29 @@ class Deriver {
   OpFacts facts_;
 };
 
+/// The operator of which this one is the form that says which state it draws from (see
+/// random/random_form.h); null: it is none such.
+const Operator* find_drawn(const Operator& op) {
+  constexpr std::string_view prefix = "ahead.random.";
+  const std::string_view name = op.name();
+  return name.starts_with(prefix) ? Operator::find(name.substr(prefix.size())) : nullptr;
+}
+
+/// The state decides the numbers, so that it may run twice.
+OpFacts facts_of_form(const OpFacts& drawn) {
+  OpFacts known;
+  known.op_class = drawn.op_class == OpClass::Factory ? OpClass::Pointwise : drawn.op_class;
+  known.flops = drawn.flops;
+  known.cost = drawn.cost == Cost::Free ? Cost::Memory : drawn.cost;
+  known.recompute = known.op_class == OpClass::Pointwise ? Recompute::Cheap : Recompute::Expensive;
+  known.recompute_reason = "random: its state decides the numbers, so that it draws them again";
+  return known;
+}
+
 OpFacts derive(const Operator& op, Declared declared = Declared::Nothing) {
-  return op.in_dispatcher() ? Deriver(op, declared).run() : OpFacts{};
+  if (!op.in_dispatcher()) return {};
+  if (const Operator* drawn = find_drawn(op)) return facts_of_form(facts(*drawn));
+  return Deriver(op, declared).run();
 }
 
 /// Grows without moving what it holds, so that readers need no lock. Entries live for ever.
@@ -339,7 +360,7 @@ Cache& cache() {
 }  // namespace
 
 bool is_custom(const Operator& op) {
-  return !is_in(op, pytorch_spaces);
+  return !is_in(op, pytorch_spaces) && find_drawn(op) == nullptr;
 }
 
 std::optional<size_t> written_only_with(const Operator& op, size_t written) {

@@ -80,4 +80,28 @@ bool is_uninitialised(const Node& node) {
   return std::find(std::begin(names), std::end(names), node.op().name()) != std::end(names);
 }
 
+bool fills_first_argument(const Operator& op) {
+  static constexpr std::string_view names[] = {
+      "bernoulli.p", "bernoulli_.float", "uniform",      "uniform_",     "normal_functional",
+      "normal_",     "exponential",      "geometric",    "exponential_", "geometric_",
+      "cauchy",      "cauchy_",          "log_normal",   "log_normal_",  "random",
+      "random_",     "random.from",      "random_.from", "random.to",    "random_.to"};
+  std::string_view name = op.name();
+  if (!name.starts_with("aten.")) return false;
+  name.remove_prefix(5);
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+bool is_only_filled(const Node& node) {
+  constexpr std::string_view form = "ahead.random.";
+  if (!is_uninitialised(node) || node.result()->output_uses() != 0) return false;
+  const auto& users = node.result()->users();
+  return std::all_of(users.begin(), users.end(), [&](const Node* user) {
+    const std::string_view name = user->op().name();
+    if (!name.starts_with(form)) return false;
+    const Operator* drawn = Operator::find(name.substr(form.size()));
+    return drawn != nullptr && fills_first_argument(*drawn);
+  });
+}
+
 }  // namespace ahead::ops

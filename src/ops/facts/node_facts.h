@@ -30,5 +30,10 @@ Value* viewed_by(const Value* value);
 Value* root_of(Value* value);
 /// Whether the results are memory that nobody has written to.
 bool is_uninitialised(const Node& node);
+/// Whether a random operator takes its first argument for its shape only.
+bool fills_first_argument(const Operator& op);
+/// Whether the results are memory that nobody has written to, and that is only filled with random
+/// numbers whose state is named (see random/random_form.h): other memory would do as well.
+bool is_only_filled(const Node& node);
 
 }  // namespace ahead::ops

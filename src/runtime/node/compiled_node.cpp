@@ -169,7 +169,8 @@ variable_list CompiledNode::with_error(variable_list&& results) const {
       (plan_->backward.writes_anything()
            ? ": a custom autograd function in it writes to tensors from outside when the backward "
              "runs, and a second derivative would do so again."
-           : ": the function was compiled with double_backward = false.") +
+           : ": the function was compiled with double_backward = false, or its backward sets "
+             "the state of a generator of random numbers.") +
       " (torch.compile with aot_autograd does not currently support double backward.)");
   error->set_next_edges(all_edges());
   for (const at::Tensor& result : results) {

@@ -316,15 +316,21 @@ std::optional<TensorMeta> FakeHandler::describe_result(const at::Tensor& meta,
                                                        size_t result) const {
   if (!meta.defined()) return std::nullopt;
   TensorMeta description = TensorMeta::of(meta);
-  description.device = device_;
+  description.device = device_of(result);
   if (result < layouts_.size() && !layouts_[result].is_fixed())
     layouts_[result].describe(description);
   return description;
 }
 
+/// States of generators are tensors of the CPU, whatever is drawn.
+at::Device FakeHandler::device_of(size_t result) const {
+  const bool is_state = op_.drawn != nullptr && result + 1 == static_cast<size_t>(op_.num_returns);
+  return is_state ? at::Device(at::kCPU) : device_;
+}
+
 at::Tensor FakeHandler::make_result(at::Tensor meta, Value* value,
                                     std::shared_ptr<const Layout> layout) const {
-  return make_fake(std::move(meta), device_, value,
+  return make_fake(std::move(meta), value->meta.device, value,
                    c10::intrusive_ptr<Tracer>::reclaim_copy(tracer_), std::move(layout));
 }
 

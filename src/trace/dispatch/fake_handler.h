@@ -40,6 +40,7 @@ class FakeHandler {
   void wrap_list(Node* node, c10::IValue& slot);
   void wrap_result(Node* node, c10::IValue& slot, bool is_written);
   std::optional<TensorMeta> describe_result(const at::Tensor& meta, size_t result) const;
+  at::Device device_of(size_t result) const;
   at::Tensor make_result(at::Tensor meta, Value* value, std::shared_ptr<const Layout> layout) const;
   void find_layouts();
   std::shared_ptr<const Layout> layout_of(size_t result) const;

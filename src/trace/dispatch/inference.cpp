@@ -143,7 +143,25 @@ void call_meta_kernel(TracedOp& op, at::Device device, torch::jit::Stack& argume
 
 }  // namespace
 
+namespace {
+
+/// What the operator itself returns, and where its generator stands then.
+void infer_form(const Operator& drawn, at::Device device, Tracer& tracer, torch::jit::Stack& stack,
+                size_t first) {
+  const at::Tensor offset = stack[first + 1].toTensor();
+  const auto begin = stack.begin() + static_cast<ptrdiff_t>(first);
+  stack.erase(begin, begin + 2);
+  infer_results(traced_op(drawn.handle()), device, tracer, stack);
+  stack.emplace_back(at::detail::empty_meta(offset.sizes(), offset.scalar_type()));
+}
+
+}  // namespace
+
 void infer_results(TracedOp& op, at::Device device, Tracer& tracer, torch::jit::Stack& stack) {
+  if (op.drawn != nullptr) {
+    const size_t first = stack.size() - static_cast<size_t>(op.num_args);
+    return infer_form(*op.drawn, device, tracer, stack, first);
+  }
   using Inference = TracedOp::Inference;
   if (op.acts_on_meta) {
     if (take_known_results(op, stack)) return;

@@ -9,6 +9,7 @@
 #include "ir/signature.h"
 #include "ops/facts/facts.h"
 #include "ops/shape_rules.h"
+#include "random/random_form.h"
 #include "trace/eager/decompositions.h"
 
 namespace ahead::tracing {
@@ -44,13 +45,15 @@ std::unique_ptr<TracedOp> describe(const c10::OperatorHandle& handle) {
   auto traced = std::make_unique<TracedOp>();
   const c10::FunctionSchema& schema = handle.schema();
   traced->op = &Operator::of(handle);
+  traced->drawn = drawn_by(*traced->op);
   traced->num_args = static_cast<int32_t>(schema.arguments().size());
   traced->num_returns = static_cast<int32_t>(schema.returns().size());
   for (int32_t i = 0; i < traced->num_args; ++i) {
     const c10::Argument& arg = schema.arguments()[static_cast<size_t>(i)];
     if (is_device(*arg.type())) traced->device_arg = i;
     if (arg.name() == "pin_memory") traced->pin_memory_arg = i;
-    if (holds_tensors(*arg.type())) traced->takes_tensors = true;
+    const bool is_state = traced->drawn != nullptr && i < 2;
+    if (holds_tensors(*arg.type()) && !is_state) traced->takes_tensors = true;
   }
   for (const c10::Argument& ret : schema.returns()) {
     if (holds_tensors(*ret.type())) traced->returns_tensors = true;

@@ -17,6 +17,7 @@ struct TracedOp {
 
   const Operator* op = nullptr;
   const ops::OpFacts* facts = nullptr;  ///< what it was described by
+  const Operator* drawn = nullptr;  ///< the random operator whose functional form it is; null: none
   const c10::KernelFunction* rule = nullptr;
   const c10::KernelFunction* decomposition = nullptr;  ///< see find_decomposition
   Inference inference = Inference::RealKernel;

@@ -2,6 +2,10 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <mutex>
+
+#include "base/hash.h"
+
 namespace ahead::tracing {
 namespace {
 
@@ -48,6 +52,34 @@ bool GeneratorPosition::operator==(const GeneratorPosition& other) const {
   const at::mt19937_data_pod a = engine_.data(), b = other.engine_.data();
   return a.seed_ == b.seed_ && a.next_ == b.next_ && a.state_ == b.state_ && seed_ == other.seed_ &&
          offset_ == other.offset_;
+}
+
+uint64_t GeneratorPosition::fingerprint() const {
+  const at::mt19937_data_pod engine = engine_.data();
+  uint64_t hash = hash_combine(hash_combine(seed_, offset_), engine.seed_);
+  hash = hash_combine(hash, engine.next_);
+  // The rest of a batch of numbers follows from these, but for one in 2^128.
+  for (size_t i = 0; i < 4; ++i) hash = hash_combine(hash, engine.state_[i]);
+  return hash;
+}
+
+std::optional<uint64_t> GeneratorPosition::fingerprint_of(const at::Tensor& state,
+                                                          const at::Generator& generator) {
+  if (state.scalar_type() != at::kByte || state.dim() != 1 || !state.is_cpu() ||
+      !state.has_storage() || !state.is_contiguous())
+    return std::nullopt;
+  at::Generator other = generator;
+  {
+    const std::lock_guard<std::mutex> lock(other.mutex());
+    if (other.get_state().numel() != state.numel()) return std::nullopt;
+    other = other.clone();
+  }
+  try {
+    other.set_state(state);
+  } catch (const c10::Error&) {
+    return std::nullopt;  // other bytes of the same number
+  }
+  return GeneratorPosition(other).fingerprint();
 }
 
 bool GeneratorPosition::leads_to(const GeneratorPosition& other) const {

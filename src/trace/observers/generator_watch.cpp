@@ -9,6 +9,7 @@
 
 #include "ahead/errors.h"
 #include "base/generators.h"
+#include "random/generator_state.h"
 
 namespace ahead::tracing {
 namespace {
@@ -48,17 +49,30 @@ void GeneratorWatch::start() {
   for (const at::Generator& generator : default_generators()) {
     at::Generator locked = generator;
     const std::lock_guard<std::mutex> lock(locked.mutex());
-    find(generator);
+    if (const Watched* watched = find(generator))
+      add_known(generator.device(), watched->left.fingerprint(), /*is_drawing=*/false);
   }
 }
 
 void GeneratorWatch::finish() {
-  for (const Watched& watched : watched_) {
-    at::Generator generator = watched.generator;
-    const std::lock_guard<std::mutex> lock(generator.mutex());
-    check(watched);
+  for (Watched& watched : watched_) {
+    const std::lock_guard<std::mutex> lock(watched.generator.mutex());
+    settle(watched);
   }
   abandon();
+}
+
+void GeneratorWatch::begin_backward() {
+  if (!is_watching_) return;
+  for (Watched& watched : watched_) {
+    const std::lock_guard<std::mutex> lock(watched.generator.mutex());
+    settle(watched);
+    if (!is_default(watched.generator)) continue;
+    // So that it is told from the state at the end of the forward, which may be set here.
+    if (watched.is_advanced) advance(watched);
+    add_known(watched.generator.device(), watched.left.fingerprint(), /*is_drawing=*/false);
+    known_.back().phase = Phase::Backward;
+  }
 }
 
 void GeneratorWatch::abandon() {
@@ -76,6 +90,7 @@ void GeneratorWatch::abandon() {
     }
   }
   watched_.clear();
+  known_.clear();
 }
 
 GeneratorWatch::Watched* GeneratorWatch::find(const at::Generator& generator) {
@@ -98,13 +113,91 @@ void GeneratorWatch::note_draw(const at::Generator& drawn_from, at::Device devic
   const std::lock_guard<std::mutex> lock(generator.mutex());
   Watched* watched = find(generator);
   if (watched == nullptr) return;
-  check(*watched);
-  watched->is_shared = watched->is_shared || !watched->is_as_left();
+  settle(*watched);
   // Not earlier: a state is a tensor with data, which traces of most functions do without.
   if (!watched->is_advanced) watched->before = generator.get_state();
-  GeneratorPosition::advance(generator);
-  watched->is_advanced = true;
-  watched->leave();
+  advance(*watched);
+  if (is_default(generator))
+    add_known(generator.device(), watched->left.fingerprint(), /*is_drawing=*/true);
+}
+
+/// Follows what was done to a generator since the last look. Throws if no graph could.
+void GeneratorWatch::settle(Watched& watched) {
+  if (watched.is_as_left()) return;
+  const uint64_t now = GeneratorPosition(watched.generator).fingerprint();
+  Known* known =
+      is_default(watched.generator) ? find_known(watched.generator.device(), now) : nullptr;
+  if (known == nullptr) {
+    check(watched);
+    watched.is_shared = true;
+    return;
+  }
+  if (!watched.is_advanced) {
+    // Somebody went back before anything was drawn in the trace; the end of it undoes that.
+    at::Generator left = watched.generator.clone();
+    watched.left.restore(left);
+    watched.before = left.get_state();
+    watched.is_advanced = true;
+  }
+  set_state(*known);
+  watched.leave();
+}
+
+bool GeneratorWatch::is_default(const at::Generator& generator) const {
+  return has_generator_state(generator.device()) &&
+         generator == at::globalContext().defaultGenerator(generator.device());
+}
+
+/// Advances a generator to where it has not been yet.
+void GeneratorWatch::advance(Watched& watched) {
+  do {
+    GeneratorPosition::advance(watched.generator);
+    watched.leave();
+  } while (find_known(watched.generator.device(), watched.left.fingerprint()) != nullptr);
+  watched.is_advanced = true;
+}
+
+void GeneratorWatch::add_known(at::Device device, uint64_t fingerprint, bool is_drawing) {
+  known_.push_back({device, fingerprint, writer_.graph().last(), is_drawing, writer_.phase()});
+}
+
+GeneratorWatch::Known* GeneratorWatch::find_known(at::Device device, uint64_t fingerprint) {
+  const auto found = std::find_if(known_.rbegin(), known_.rend(), [&](const Known& known) {
+    return known.device == device && known.fingerprint == fingerprint;
+  });
+  return found == known_.rend() ? nullptr : &*found;
+}
+
+/// Lets the graph read the state where the generator had it.
+void GeneratorWatch::read_state(Known& known) {
+  if (known.seed != nullptr) return;
+  Graph& graph = writer_.graph();
+  Node* next = known.before == nullptr ? graph.first() : known.before->next();
+  if (known.is_drawing && next != nullptr) next = next->next();
+  Node* read = graph.add_node(generator_state_operator(), {c10::IValue(known.device)}, next);
+  read->phase = known.phase;
+  read->set(Tag::Random);
+  known.seed = graph.add_return(read, GeneratorState::seed_meta());
+  known.offset = graph.add_return(read, GeneratorState::offset_meta(known.device));
+}
+
+void GeneratorWatch::set_state(Known& known) {
+  read_state(known);
+  Node* set = writer_.record(set_generator_state_operator(),
+                             {known.seed, known.offset, c10::IValue(known.device)});
+  set->set(Tag::Random);
+  set->set(Tag::Effect);
+}
+
+void GeneratorWatch::pass(at::Device device, uint64_t fingerprint) {
+  if (is_watching_) add_known(device, fingerprint, /*is_drawing=*/false);
+}
+
+void GeneratorWatch::go_back(at::Device device, uint64_t fingerprint) {
+  Known* known = find_known(device, fingerprint);
+  if (known == nullptr)
+    throw InternalError("trace", "a generator goes back to where it never was.");
+  set_state(*known);
 }
 
 void GeneratorWatch::refuse_state(const at::Tensor& tensor) const {
@@ -127,8 +220,9 @@ void GeneratorWatch::check(const Watched& watched) {
   if (watched.is_as_left() || watched.is_only_drawn_from()) return;
   throw Unsupported("trace",
                     "manual_seed, set_state: the function seeds a generator of random numbers, or "
-                    "sets its state. Do it outside; to compute something again in the backward, "
-                    "use ahead::checkpoint.");
+                    "sets a state that a default generator did not have before in the function. "
+                    "Do it outside; to compute something again in the backward, use "
+                    "ahead::checkpoint.");
 }
 
 void GeneratorWatch::note_restored() {
