@@ -133,7 +133,8 @@ Verdict check_with(const Program& program, Options options) {
 std::string name_of(const Options& options) {
   const bool is_default = options.partitioner.kind() == Partitioner::Default;
   return std::string(is_default ? "default" : "min-cut") +
-         (options.keep_input_mutations ? ", writes in the graph" : ", writes outside");
+         (options.keep_input_mutations ? ", writes in the graph" : ", writes outside") +
+         (options.functionalize_rng ? ", numbers from states" : "");
 }
 
 }  // namespace
@@ -145,6 +146,8 @@ Verdict check_compiled(const Program& program) {
     for (const bool keep_input_mutations : {true, false}) {
       options.partitioner = partitioner;
       options.keep_input_mutations = keep_input_mutations;
+      // Each program is drawn in both ways, and over the programs all combinations occur.
+      options.functionalize_rng = keep_input_mutations == (program.seed % 2 == 0);
       Verdict verdict = check_with(program, options);
       if (verdict.kind == Verdict::Kind::Agrees) continue;
       if (verdict.kind == Verdict::Kind::Differs)

@@ -180,6 +180,7 @@ Family random_family() {
   f.add(dropped, FUZZ_VALUE(at::dropout(t[0], s[0], true)));
   f.add(one_with_channels, FUZZ_VALUE(at::feature_dropout(t[0], 0.5, true)));
   f.add(dropped, FUZZ_EFFECT(at::dropout_(t[0], s[0], true)));
+  f.add(one, FUZZ_VALUE(drawn_twice(t[0])));
   f.add(one, FUZZ_VALUE(at::rand_like(t[0])));
   f.add(one, FUZZ_VALUE(at::randn_like(t[0])));
   f.add(one, FUZZ_VALUE(at::bernoulli(at::sigmoid(t[0]))));

@@ -37,6 +37,14 @@ at::Tensor distinct(const at::Tensor& numbers, int64_t count, int64_t size) {
   return (numbers.flatten()[0] + at::arange(count)).remainder(size);
 }
 
+at::Tensor drawn_twice(const at::Tensor& tensor) {
+  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
+  const at::Tensor state = generator.get_state();
+  const at::Tensor first = at::dropout(tensor, 0.5, true);
+  generator.set_state(state);
+  return first + 2 * at::dropout(tensor, 0.5, true);
+}
+
 at::Tensor with_double_gradient(const at::Tensor& tensor) {
   at::Tensor result = tensor * 1;
   if (result.requires_grad()) {

@@ -26,6 +26,9 @@ at::Tensor indices(const at::Tensor& numbers, int64_t size);
 /// The same, `count` of them, no two of them equal.
 at::Tensor distinct(const at::Tensor& numbers, int64_t count, int64_t size);
 
+/// Random numbers for a tensor, and then the same again: the generator is set to where it was.
+at::Tensor drawn_twice(const at::Tensor& tensor);
+
 /// The same numbers, with a hook that doubles the gradient.
 at::Tensor with_double_gradient(const at::Tensor& tensor);
 /// The same numbers, with a hook that adds to the gradient what another tensor says.
