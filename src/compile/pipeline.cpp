@@ -224,9 +224,9 @@ size_t name_states(JointGraph& joint, const Options& options, Stages& stages) {
   const bool all = options.functionalize_rng;
   size_t changes = 0;
   stages.rewrite("name_states", ".joint", joint, [&](Graph& graph) {
-    return changes = passes::name_states(graph, [&](const Node& node) {
-             return all || passes::is_worth_drawing_again(node);
-           });
+    return changes = passes::name_states(
+               graph, [&](const Node& node) { return all || passes::is_worth_drawing_again(node); },
+               all ? passes::HandOn::States : passes::HandOn::Nothing);
   });
   return changes;
 }

@@ -153,8 +153,8 @@ Node* add_write(Graph& graph, const NamedState& state, at::Device device, const 
 /// Goes through a graph and hands states on from node to node.
 class StateNamer {
  public:
-  StateNamer(Graph& graph, const std::function<bool(const Node&)>& is_wanted)
-      : graph_(graph), is_wanted_(is_wanted) {}
+  StateNamer(Graph& graph, const std::function<bool(const Node&)>& is_wanted, HandOn hand_on)
+      : graph_(graph), is_wanted_(is_wanted), hand_on_(hand_on) {}
 
   size_t run() {
     for (Node* node = graph_.first(); node != nullptr;) {
@@ -188,7 +188,8 @@ class StateNamer {
       state = add_read(graph_, device, node);
     }
     state = add_form(graph_, node, state);
-    known_[device] = {state, add_write(graph_, state, device, node), node.phase};
+    Node* write = add_write(graph_, state, device, node);
+    if (hand_on_ == HandOn::States) known_[device] = {state, write, node.phase};
     graph_.erase(&node);
     ++changes_;
   }
@@ -201,6 +202,7 @@ class StateNamer {
 
   Graph& graph_;
   const std::function<bool(const Node&)>& is_wanted_;
+  const HandOn hand_on_;
   std::map<at::Device, Known, ByIndex> known_;
   size_t changes_ = 0;
 };
@@ -214,35 +216,62 @@ bool is_only_for(const Value* value, const Node* user) {
   return true;
 }
 
-/// Puts the operator itself in place of a form, where only that reads the generator before it and
-/// sets it after it.
-bool try_to_draw_directly(Graph& graph, Node& form) {
-  const Operator* drawn = drawn_by(form.op());
-  if (drawn == nullptr || drawn->schema().is_mutable()) return false;
+/// A form with the nodes that read the generator before it and set it after it.
+struct Draw {
+  Node* read;
+  Node* form;
+  Node* write;
+};
+
+std::optional<Draw> find_draw(Node& form) {
+  if (drawn_by(form.op()) == nullptr) return std::nullopt;
   Value* const offset = form.results().back();
   Node* write = offset->users().empty() ? nullptr : offset->users()[0];
-  if (write == nullptr || !sets_state(*write) || !is_only_for(offset, write)) return false;
+  if (write == nullptr || !sets_state(*write) || !is_only_for(offset, write)) return std::nullopt;
   Node* read = form.args()[1].value()->producer();
-  if (read == nullptr || !reads_state(*read) || !is_only_for(read->result(1), &form)) return false;
-  if (write->args()[0].value() != read->result(0)) return false;
-  for (const Node* user : read->result(0)->users()) {
-    if (user != &form && user != write) return false;
-  }
+  if (read == nullptr || !reads_state(*read) || write->args()[0].value() != read->result(0))
+    return std::nullopt;
   // Something that draws in between would have to find the generator as it is there.
   for (const Node* node = read->next(); node != write; node = node->next()) {
-    if (node == nullptr || ops::is_ordered(*node)) return false;
+    if (node == nullptr || ops::is_ordered(*node)) return std::nullopt;
   }
-  std::vector<Argument> arguments(form.args().begin() + 2, form.args().end());
-  Node* node = graph.add_node(*drawn, std::move(arguments), &form);
+  return Draw{read, &form, write};
+}
+
+/// Whether something else than the form and the write takes the state that is read.
+bool is_needed_besides(const Draw& draw) {
+  for (const Value* value : draw.read->results()) {
+    if (value->output_uses() != 0) return true;
+    for (const Node* user : value->users()) {
+      if (user != draw.form && user != draw.write) return true;
+    }
+  }
+  return false;
+}
+
+bool try_to_draw_directly(Graph& graph, Node& form) {
+  const std::optional<Draw> draw = find_draw(form);
+  if (!draw) return false;
+  const Operator* op = drawn_by(form.op());
+  const bool tells = is_needed_besides(*draw);
+  if (tells) op = telling_form(*op);
+  if (op == nullptr || drawn_by(form.op())->schema().is_mutable()) return false;
+  Node* node = graph.add_node(*op, {form.args().begin() + 2, form.args().end()}, &form);
   take_surroundings(*node, form);
   node->set(Tag::Random);
   for (size_t i = 0; i + 1 < form.results().size(); ++i) {
     Value* result = form.result(i);
-    graph.replace_uses(result, graph.add_return(node, result->meta));
+    Value* same =
+        graph.add_return(node, result == nullptr ? std::nullopt : std::optional(result->meta));
+    if (result != nullptr) graph.replace_uses(result, same);
   }
-  graph.erase(write);
+  graph.erase(draw->write);
   graph.erase(&form);
-  graph.erase(read);
+  if (tells) {
+    for (Value* state : draw->read->results())
+      graph.replace_uses(state, graph.add_return(node, state->meta));
+  }
+  graph.erase(draw->read);
   return true;
 }
 
@@ -260,6 +289,10 @@ class SlotMaker {
     }
     for (const auto& [slot, known] : known_) {
       if (!known.is_changed) continue;
+      if (known.has_outsider) {
+        add_write(graph_, known.state, device_of_random_slot(slot), *graph_.last());
+        continue;
+      }
       graph_.add_output(known.state.offset, {Slot::Kind::Offset, slot});
       if (known.state.seed != known.seed)
         graph_.add_output(known.state.seed, {Slot::Kind::Seed, slot});
@@ -272,9 +305,14 @@ class SlotMaker {
     NamedState state;
     Value* seed = nullptr;  ///< the input
     bool is_changed = false;
+    bool has_outsider = false;  ///< a node draws from the generator itself
   };
 
   void visit(Node& node) {
+    if (is_outsider(node)) {
+      draw_outside(node);
+      return;
+    }
     if (reads_state(node)) {
       const Known& known = find(device_of_state(node), node);
       graph_.replace_uses(node.result(0), known.state.seed);
@@ -294,9 +332,33 @@ class SlotMaker {
     ++changes_;
   }
 
+  /// Whether a node draws from a default generator, but has no form that names its state.
+  static bool is_outsider(const Node& node) {
+    if (reads_state(node) || sets_state(node) || draws_by_default(node)) return false;
+    if (!node.op().in_dispatcher()) return ops::is_random(node);
+    return node.has(Tag::Random) && has_generator_state(device_of(node)) &&
+           !has_own_generator(node);
+  }
+
+  /// Lets such a node find the generator as it should be, and goes on from where it leaves it.
+  void draw_outside(Node& node) {
+    const at::Device device = device_of(node);
+    Known& known = known_[slot_of(device, node)];
+    if (known.is_changed) add_write(graph_, known.state, device, *node.prev());
+    Node* next = node.next();
+    // At the end nothing is left that would need the state.
+    known.state = next == nullptr ? NamedState() : add_read(graph_, device, *next);
+    known.seed = known.state.seed;
+    known.is_changed = false;
+    known.has_outsider = true;
+  }
+
+  int32_t slot_of(at::Device device, const Node& node) const {
+    return random_slot(device, is_backward_half_ ? Phase::Backward : node.phase);
+  }
+
   Known& find(at::Device device, const Node& node) {
-    const Phase phase = is_backward_half_ ? Phase::Backward : node.phase;
-    const int32_t slot = random_slot(device, phase);
+    const int32_t slot = slot_of(device, node);
     Known& known = known_[slot];
     if (known.seed != nullptr) return known;
     known.seed = graph_.add_input({Slot::Kind::Seed, slot}, GeneratorState::seed_meta());
@@ -327,8 +389,9 @@ bool draws_by_default(const Node& node) {
          random_form(node.op()) != nullptr;
 }
 
-size_t name_states(Graph& graph, const std::function<bool(const Node&)>& is_wanted) {
-  return StateNamer(graph, is_wanted).run();
+size_t name_states(Graph& graph, const std::function<bool(const Node&)>& is_wanted,
+                   HandOn hand_on) {
+  return StateNamer(graph, is_wanted, hand_on).run();
 }
 
 size_t draw_directly(Graph& graph) {

@@ -20,11 +20,14 @@ bool is_worth_drawing_again(const Node& node);
 ///                                   ──►    y, s1 = ahead.random.aten.bernoulli.p(seed, s0, x, 0.5)
 ///                                          ahead.set_generator_state(seed, s1, cpu)
 ///
-/// Between nodes that follow each other the state is handed on without the generator. The middle
-/// node may run again. Returns how many nodes were changed.
-size_t name_states(Graph& graph, const std::function<bool(const Node&)>& is_wanted);
+/// The middle node may run again. Between nodes that follow each other the state may be handed on
+/// without the generator. Returns how many nodes were changed.
+enum class HandOn : uint8_t { States, Nothing };
+size_t name_states(Graph& graph, const std::function<bool(const Node&)>& is_wanted, HandOn hand_on);
 
-/// Undoes name_states() for nodes whose state nothing else needs.
+/// Puts one node that draws from the generator in place of the three that name_states() made, where
+/// nothing is handed on: the operator itself or, if something else needs the state, as that which
+/// is computed again, the one that tells it (`ahead.draw`), during which other threads wait.
 size_t draw_directly(Graph& graph);
 
 /// Lets a graph take the states of generators as inputs, Seed and Offset, and return where they

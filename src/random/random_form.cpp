@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/enum_tag.h>
 #include <ATen/ops/clone.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -22,8 +23,13 @@ namespace {
 using c10::FunctionSchema;
 using torch::jit::Stack;
 
-constexpr std::string_view prefix = "ahead.random.";
-constexpr const char* qualified_name = "ahead::random";
+/// The two kinds of forms: functions of a state, and draws that tell their state.
+struct Kind {
+  std::string_view prefix;
+  const char* qualified_name;
+};
+constexpr Kind functional{"ahead.random.", "ahead::random"};
+constexpr Kind telling{"ahead.draw.", "ahead::draw"};
 
 bool is_generator(const c10::Argument& argument) {
   const c10::Type* type = argument.type().get();
@@ -101,6 +107,16 @@ at::Generator& own_generator(at::Device device) {
   return generator = other.clone();
 }
 
+/// Gives the call a generator.
+void put_generator(const Target& target, const at::Generator& generator, Stack& arguments) {
+  const auto at = arguments.begin() + target.generator;
+  if (target.is_added) {
+    arguments.insert(at, generator);
+  } else {
+    *at = generator;
+  }
+}
+
 /// Lends the default generator to an operator that takes no other one, and puts it back.
 class LentGenerator {
  public:
@@ -160,17 +176,43 @@ class RandomKernel final : public c10::OperatorKernel {
       const auto held = lock();
       state.apply_to(generator);
     }
-    const auto at = arguments.begin() + target_.generator;
-    if (target_.is_added) {
-      arguments.insert(at, generator);
-    } else {
-      *at = generator;
-    }
+    put_generator(target_, generator, arguments);
     target_.handle.callBoxed(arguments);
     const auto held = lock();
     return GeneratorState::of(generator).offset;
   }
 
+  const Target target_;
+  const size_t num_arguments_;
+};
+
+/// The kernel of a form that tells its state. The default generator is held while another one, put
+/// into its state, draws in its place.
+class TellingKernel final : public c10::OperatorKernel {
+ public:
+  explicit TellingKernel(const Target& target, size_t num_arguments)
+      : target_(target), num_arguments_(num_arguments) {}
+
+  void operator()(const c10::OperatorHandle&, c10::DispatchKeySet, Stack* stack) {
+    const auto begin = stack->end() - static_cast<std::ptrdiff_t>(num_arguments_);
+    Stack arguments(std::make_move_iterator(begin), std::make_move_iterator(stack->end()));
+    stack->resize(stack->size() - num_arguments_);
+    const at::Device device = device_of(arguments);
+    at::Generator& generator = own_generator(device);
+    at::Generator other = at::globalContext().defaultGenerator(device);
+    const std::lock_guard<std::mutex> lock(other.mutex());
+    GeneratorState state = GeneratorState::of(other);
+    state.apply_to(generator);
+    put_generator(target_, generator, arguments);
+    target_.handle.callBoxed(arguments);
+    GeneratorState::of(generator).apply_to(other);
+    stack->insert(stack->end(), std::make_move_iterator(arguments.begin()),
+                  std::make_move_iterator(arguments.end()));
+    stack->emplace_back(std::move(state.seed));
+    stack->emplace_back(std::move(state.offset));
+  }
+
+ private:
   const Target target_;
   const size_t num_arguments_;
 };
@@ -193,69 +235,93 @@ c10::Argument without_aliases(const c10::Argument& argument) {
           argument.default_value(), argument.kwarg_only(), std::nullopt};
 }
 
-FunctionSchema schema_of(const Operator& op) {
-  std::vector<c10::Argument> arguments{{"seed", c10::TensorType::get()},
-                                       {"offset", c10::TensorType::get()}};
+FunctionSchema schema_of(const Operator& op, const Kind& kind) {
+  const bool is_functional = &kind == &functional;
+  std::vector<c10::Argument> arguments;
+  if (is_functional)
+    arguments = {{"seed", c10::TensorType::get()}, {"offset", c10::TensorType::get()}};
   for (const c10::Argument& argument : op.schema().arguments())
     arguments.push_back(without_aliases(argument));
   std::vector<c10::Argument> returns;
   for (const c10::Argument& result : op.schema().returns())
     returns.push_back(without_aliases(result));
-  returns.emplace_back("new_offset", c10::TensorType::get());
-  return {qualified_name, op.name(), std::move(arguments), std::move(returns)};
+  if (!is_functional) returns.emplace_back("seed", c10::TensorType::get());
+  returns.emplace_back(is_functional ? "new_offset" : "offset", c10::TensorType::get());
+  return {kind.qualified_name, op.name(), std::move(arguments), std::move(returns)};
 }
 
-/// The forms made so far. Never freed: static destructors may run graphs.
+/// The forms of one kind made so far. Never freed: static destructors may run graphs.
 class Forms {
  public:
-  static Forms& instance() {
-    static auto* forms = new Forms;
-    return *forms;
-  }
+  explicit Forms(const Kind& kind) : kind_(kind) {}
 
   const Operator* of(const Operator& op) {
     if (!op.in_dispatcher() || !has_form(op.schema())) return nullptr;
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto known = forms_.find(&op);
-    return known != forms_.end() ? known->second : make(op);
+    return known != forms_.end() ? known->second : forms_[&op] = make(op);
   }
 
  private:
   const Operator* make(const Operator& op) {
-    auto& dispatcher = c10::Dispatcher::singleton();
-    const c10::OperatorName name(qualified_name, op.name());
-    registrations_.push_back(dispatcher.registerDef(schema_of(op), "ahead: a random operator"));
-    registrations_.push_back(dispatcher.registerImpl(
-        name, c10::DispatchKey::CompositeExplicitAutograd,
-        c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<RandomKernel>(op.handle())),
-        std::nullopt, nullptr, "ahead: a random operator"));
-    const Operator& form =
-        Operator::of(dispatcher.findSchemaOrThrow(qualified_name, op.name().c_str()));
-    forms_.emplace(&op, &form);
-    return &form;
+    const Target target = target_of(op.handle());
+    if (&kind_ == &functional) return define(op, std::make_unique<RandomKernel>(op.handle()), {});
+    if (target.generator < 0 || target.writes) return nullptr;
+    return define(op, std::make_unique<TellingKernel>(target, op.schema().arguments().size()),
+                  {at::Tag::nondeterministic_seeded});
   }
 
+  template <class Kernel>
+  const Operator* define(const Operator& op, std::unique_ptr<Kernel> kernel,
+                         std::vector<at::Tag> tags) {
+    auto& dispatcher = c10::Dispatcher::singleton();
+    const char* const source = "ahead: a random operator";
+    registrations_.push_back(dispatcher.registerDef(schema_of(op, kind_), source, std::move(tags)));
+    registrations_.push_back(dispatcher.registerImpl(
+        {kind_.qualified_name, op.name()}, c10::DispatchKey::CompositeExplicitAutograd,
+        c10::KernelFunction::makeFromBoxedFunctor(std::move(kernel)), std::nullopt, nullptr,
+        source));
+    return &Operator::of(dispatcher.findSchemaOrThrow(kind_.qualified_name, op.name().c_str()));
+  }
+
+  const Kind& kind_;
   std::mutex mutex_;
   std::unordered_map<const Operator*, const Operator*> forms_;
   std::vector<c10::RegistrationHandleRAII> registrations_;
 };
 
-const Operator* make_form(std::string_view name) {
-  const Operator* op = Operator::find(name.substr(prefix.size()));
-  return op == nullptr ? nullptr : random_form(*op);
+template <const Kind& kind>
+const Operator* form_of(const Operator& op) {
+  static auto* forms = new Forms(kind);
+  return forms->of(op);
 }
 
-[[maybe_unused]] const bool is_registered = (make_on_demand(prefix, make_form), true);
+template <const Kind& kind>
+const Operator* make_form(std::string_view name) {
+  const Operator* op = Operator::find(name.substr(kind.prefix.size()));
+  return op == nullptr ? nullptr : form_of<kind>(*op);
+}
+
+[[maybe_unused]] const bool is_registered = [] {
+  make_on_demand(functional.prefix, make_form<functional>);
+  make_on_demand(telling.prefix, make_form<telling>);
+  return true;
+}();
 
 }  // namespace
 
 const Operator* random_form(const Operator& op) {
-  return Forms::instance().of(op);
+  return form_of<functional>(op);
+}
+
+const Operator* telling_form(const Operator& op) {
+  return form_of<telling>(op);
 }
 
 const Operator* drawn_by(const Operator& form) {
   const std::string_view name = form.name();
-  return name.starts_with(prefix) ? Operator::find(name.substr(prefix.size())) : nullptr;
+  return name.starts_with(functional.prefix) ? Operator::find(name.substr(functional.prefix.size()))
+                                             : nullptr;
 }
 
 int64_t generator_argument(const Operator& op) {

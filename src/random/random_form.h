@@ -15,6 +15,11 @@ namespace ahead {
 /// returns what is no tensor. It is registered with the dispatcher when it is first asked for.
 const Operator* random_form(const Operator& op);
 
+/// The form of a random operator that draws from the default generator, and tells what state that
+/// was in: `ahead::draw.aten.bernoulli.p(self, p, generator) -> (result, seed, offset)`. Other
+/// threads that draw meanwhile wait. Null if it has none.
+const Operator* telling_form(const Operator& op);
+
 /// The operator of which this is the functional form; null if it is none.
 const Operator* drawn_by(const Operator& form);
 

@@ -18,8 +18,8 @@ template <class F>
 void expect_like_eager(const F& f) {
   for (const bool functional : {false, true}) {
     SCOPED_TRACE(functional ? "with functionalize_rng" : "without functionalize_rng");
-    auto compiled = compile(
-        f, {.fullgraph = true, .confirm = Confirm::Never, .functionalize_rng = functional});
+    auto compiled =
+        compile(f, {.fullgraph = true, .confirm = Confirm::Never, .functionalize_rng = functional});
     for (int call = 0; call < 4; ++call) {
       std::vector<at::Tensor> shown[2];
       for (const bool is_eager : {true, false}) {

@@ -81,6 +81,44 @@ TEST(FunctionalizeRandom, TakesSeedAndOffsetLastAndReturnsTheNewOffset) {
   EXPECT_TRUE(at::equal(first[1], GeneratorState::of_default(at::kCPU).offset));
 }
 
+/// Draws, and returns a list, so that it has no functional form.
+std::vector<at::Tensor> draw_list(const at::Tensor& x) {
+  return {at::rand_like(x), at::randn_like(x)};
+}
+
+TORCH_LIBRARY(ahead_random_test, library) {
+  library.def("draw_list(Tensor x) -> Tensor[]", {at::Tag::nondeterministic_seeded});
+}
+TORCH_LIBRARY_IMPL(ahead_random_test, CPU, library) {
+  library.impl("draw_list", draw_list);
+}
+TORCH_LIBRARY_IMPL(ahead_random_test, Meta, library) {
+  library.impl("draw_list", draw_list);
+}
+
+TEST(FunctionalizeRandom, OperatorsWithoutAFormDrawFromTheGeneratorInTurn) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("ahead_random_test::draw_list", "")
+                             .typed<std::vector<at::Tensor>(const at::Tensor&)>();
+  const auto f = [](const Tensors& in) {
+    const at::Tensor first = at::rand_like(in[0]);
+    const Tensors both = op.call(in[0]);
+    return Tensors{first, both[0] * both[1], at::rand_like(in[0]) + op.call(in[0])[0]};
+  };
+  auto compiled =
+      compile(f, {.fullgraph = true, .confirm = Confirm::Never, .functionalize_rng = true});
+  const Tensors in{at::ones({9})};
+  for (int call = 0; call < 3; ++call) {
+    torch::manual_seed(call);
+    const Tensors expected = f(in);
+    const at::Tensor left = random_state();
+    torch::manual_seed(call);
+    expect_same(expected, compiled(in));
+    EXPECT_TRUE(at::equal(left, random_state()));
+  }
+  EXPECT_EQ(compiled.stats().cache_hits, 2u);
+}
+
 /// A gradient that draws itself.
 struct NoisyGradient : torch::autograd::Function<NoisyGradient> {
   static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) {
@@ -108,10 +146,14 @@ TEST(FunctionalizeRandom, TellsForwardAndBackwardOfAJointGraphApart) {
             (std::vector<Slot>{offset_slot(0), offset_slot(1)}));
 }
 
-TEST(NameStates, HandsStatesOnAndIsUndone) {
+bool all(const Node&) {
+  return true;
+}
+
+TEST(NameStates, HandsStatesOn) {
   const Graph traced = trace(two_draws, {torch::randn({30})});
   Graph graph(traced);
-  EXPECT_EQ(passes::name_states(graph, [](const Node&) { return true; }), 2u);
+  EXPECT_EQ(passes::name_states(graph, all, passes::HandOn::States), 2u);
   graph.verify();
   size_t reads = 0, writes = 0;
   for (const Node& node : graph.nodes()) {
@@ -132,7 +174,7 @@ TEST(NameStates, GivesBackWhatNobodyElseNeeds) {
   const Graph traced = trace(
       [](const Tensors& in) { return Tensors{in[0] * at::rand_like(in[0])}; }, {at::ones({3})});
   Graph graph(traced);
-  EXPECT_EQ(passes::name_states(graph, [](const Node&) { return true; }), 1u);
+  EXPECT_EQ(passes::name_states(graph, all, passes::HandOn::Nothing), 1u);
   EXPECT_NE(graph.hash(), traced.hash());
   EXPECT_EQ(passes::draw_directly(graph), 1u);
   EXPECT_EQ(graph.hash(), traced.hash());
