@@ -81,6 +81,7 @@ Node* FakeHandler::record() {
   Node* node = tracer_->writer().record(*op_.op, std::move(arguments_));
   tracer_->hidden_writes().note_node(*node);
   tracer_->checkpoints().note_node(*node);
+  if (random) tracer_->generators().note_node(*node);
   if (random) node->set(Tag::Random);
   if (op_.effectful || op_.num_returns == 0) node->set(Tag::Effect);
   return node;

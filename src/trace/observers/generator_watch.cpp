@@ -1,11 +1,13 @@
 #include "trace/observers/generator_watch.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "ahead/errors.h"
 #include "base/generators.h"
@@ -50,7 +52,7 @@ void GeneratorWatch::start() {
     at::Generator locked = generator;
     const std::lock_guard<std::mutex> lock(locked.mutex());
     if (const Watched* watched = find(generator))
-      add_known(generator.device(), watched->left.fingerprint(), /*is_drawing=*/false);
+      add_known(generator.device(), watched->left.fingerprint());
   }
 }
 
@@ -70,7 +72,7 @@ void GeneratorWatch::begin_backward() {
     if (!is_default(watched.generator)) continue;
     // So that it is told from the state at the end of the forward, which may be set here.
     if (watched.is_advanced) advance(watched);
-    add_known(watched.generator.device(), watched.left.fingerprint(), /*is_drawing=*/false);
+    add_known(watched.generator.device(), watched.left.fingerprint());
     known_.back().phase = Phase::Backward;
   }
 }
@@ -117,8 +119,12 @@ void GeneratorWatch::note_draw(const at::Generator& drawn_from, at::Device devic
   // Not earlier: a state is a tensor with data, which traces of most functions do without.
   if (!watched->is_advanced) watched->before = generator.get_state();
   advance(*watched);
-  if (is_default(generator))
-    add_known(generator.device(), watched->left.fingerprint(), /*is_drawing=*/true);
+  is_new_drawn_ = is_default(generator);
+  if (is_new_drawn_) add_known(generator.device(), watched->left.fingerprint());
+}
+
+void GeneratorWatch::note_node(Node& node) {
+  if (std::exchange(is_new_drawn_, false)) known_.back().after = &node;
 }
 
 /// Follows what was done to a generator since the last look. Throws if no graph could.
@@ -143,8 +149,9 @@ void GeneratorWatch::settle(Watched& watched) {
   watched.leave();
 }
 
-bool GeneratorWatch::is_default(const at::Generator& generator) const {
-  return has_generator_state(generator.device()) &&
+bool GeneratorWatch::is_default(const at::Generator& generator) {
+  if (generator.device().is_cpu()) return generator == at::detail::getDefaultCPUGenerator();
+  return generator.device().is_cuda() && at::globalContext().hasCUDA() &&
          generator == at::globalContext().defaultGenerator(generator.device());
 }
 
@@ -157,8 +164,8 @@ void GeneratorWatch::advance(Watched& watched) {
   watched.is_advanced = true;
 }
 
-void GeneratorWatch::add_known(at::Device device, uint64_t fingerprint, bool is_drawing) {
-  known_.push_back({device, fingerprint, writer_.graph().last(), is_drawing, writer_.phase()});
+void GeneratorWatch::add_known(at::Device device, uint64_t fingerprint) {
+  known_.push_back({device, fingerprint, writer_.graph().last(), writer_.phase()});
 }
 
 GeneratorWatch::Known* GeneratorWatch::find_known(at::Device device, uint64_t fingerprint) {
@@ -172,8 +179,7 @@ GeneratorWatch::Known* GeneratorWatch::find_known(at::Device device, uint64_t fi
 void GeneratorWatch::read_state(Known& known) {
   if (known.seed != nullptr) return;
   Graph& graph = writer_.graph();
-  Node* next = known.before == nullptr ? graph.first() : known.before->next();
-  if (known.is_drawing && next != nullptr) next = next->next();
+  Node* next = known.after == nullptr ? graph.first() : known.after->next();
   Node* read = graph.add_node(generator_state_operator(), {c10::IValue(known.device)}, next);
   read->phase = known.phase;
   read->set(Tag::Random);
@@ -190,7 +196,7 @@ void GeneratorWatch::set_state(Known& known) {
 }
 
 void GeneratorWatch::pass(at::Device device, uint64_t fingerprint) {
-  if (is_watching_) add_known(device, fingerprint, /*is_drawing=*/false);
+  if (is_watching_) add_known(device, fingerprint);
 }
 
 void GeneratorWatch::go_back(at::Device device, uint64_t fingerprint) {

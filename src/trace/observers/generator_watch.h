@@ -40,6 +40,8 @@ class GeneratorWatch {
   /// An operator that draws from a generator, or from the default one of its device, is traced.
   /// Throws Unsupported if somebody set it.
   void note_draw(const at::Generator& generator, at::Device device);
+  /// The operator that draws is this node of the graph.
+  void note_node(Node& node);
   /// Says that the function, when it was observed, had the default generator of a device here in
   /// its run, or set it to where it had been before.
   void pass(at::Device device, uint64_t fingerprint);
@@ -69,15 +71,14 @@ class GeneratorWatch {
   struct Known {
     at::Device device;
     uint64_t fingerprint;
-    Node* before;     ///< the last node when this became known; null: there was none
-    bool is_drawing;  ///< the node after that is the one that draws
+    Node* after;  ///< the last node before it; null: there is none
     Phase phase;
     Value *seed = nullptr, *offset = nullptr;  ///< once they are needed
   };
   static void check(const Watched& watched);
   void settle(Watched& watched);
-  bool is_default(const at::Generator& generator) const;
-  void add_known(at::Device device, uint64_t fingerprint, bool is_drawing);
+  static bool is_default(const at::Generator& generator);
+  void add_known(at::Device device, uint64_t fingerprint);
   Known* find_known(at::Device device, uint64_t fingerprint);
   void read_state(Known& known);
   void set_state(Known& known);
@@ -89,6 +90,7 @@ class GeneratorWatch {
   bool is_watching_ = false;
   std::vector<Watched> watched_;
   std::vector<Known> known_;
+  bool is_new_drawn_ = false;  ///< the last of these waits for its node
 };
 
 }  // namespace ahead::tracing
