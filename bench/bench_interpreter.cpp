@@ -38,6 +38,23 @@ Workload pointwise_chain() {
   return {"chain", {weight}, {torch::randn({16})}, loss};
 }
 
+/// Norms and activations on tensors of 4 MB: what they take depends on where the memory comes from.
+Workload norm_chain() {
+  torch::manual_seed(0);
+  std::vector<Tensor> parameters;
+  for (int i = 0; i < 6; ++i) {
+    parameters.push_back(torch::ones({1024}).requires_grad_());
+    parameters.push_back(torch::zeros({1024}).requires_grad_());
+  }
+  auto loss = [parameters](const std::vector<Tensor>& in) {
+    Tensor x = in[0];
+    for (size_t i = 0; i < parameters.size(); i += 2)
+      x = x + torch::gelu(torch::layer_norm(x, {1024}, parameters[i], parameters[i + 1]));
+    return std::vector<Tensor>{x.pow(2).mean()};
+  };
+  return {"norms", parameters, {torch::randn({1024, 1024})}, loss};
+}
+
 /// The MLP's step written down kernel by kernel, without autograd: a graph of the same kernels
 /// comes close to it at best.
 void by_hand(benchmark::State& state, int threads) {
@@ -100,6 +117,7 @@ int main(int argc, char** argv) {
   add_step("lstm", models::lstm_workload);
   add_step("pinn", models::pinn_workload);
   add_step("chain", pointwise_chain);
+  add_step("norms", norm_chain);
   add("by_hand/mlp", by_hand);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;

@@ -26,7 +26,7 @@ TRACES = {"mlp": 200, "gpt12": 100, "resnet8": 100, "lstm": None}
 # grows with the working set.
 MOST_TIMES = 18
 # A step from the graph may take this share of the eager one, with as many threads as the peers use.
-STEPS = {"mlp": 0.7, "gpt12": 1.0, "resnet8": 1.0, "lstm": 1.0, "pinn": 1.0}
+STEPS = {"mlp": 0.7, "gpt12": 1.0, "resnet8": 1.0, "lstm": 1.0, "pinn": 1.0, "norms": 1.0}
 STEP_THREADS = 2
 # A compiled call, forward and backward, may take this share of the eager one.
 CALLS = {"tanh": 0.8, "chain": 0.6, "mutation": 1.5, "two_tensor": 1.0, "two_tensor_training": 1.0}

@@ -17,6 +17,7 @@ import unittest
 
 LAYERS = {
     "base": 0,
+    "memory": 1,
     "tensors": 1,
     "ir": 1,
     "tree": 2,

@@ -12,6 +12,7 @@
 #include "ahead/errors.h"
 #include "interpreter/plan.h"
 #include "ir/sizes/sized_constants.h"
+#include "memory/kept_memory.h"
 
 namespace ahead {
 namespace {
@@ -411,9 +412,11 @@ std::vector<at::Tensor> Frame::until(c10::ArrayRef<int32_t> outputs) {
 }
 
 /// What the graph holds already is not to be done by LibTorch once more: gradients, views, casts.
+/// What it makes lies in memory that is kept for the next run.
 struct BelowAutograd {
   at::AutoDispatchBelowADInplaceOrView below_views;
   c10::impl::ExcludeDispatchKeyGuard below_autocast{c10::autocast_dispatch_keyset};
+  memory::KeepMemory keep_memory;
 };
 
 class FrameRun final : public aot::GraphRun {
