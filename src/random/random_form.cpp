@@ -4,8 +4,7 @@
 #include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/enum_tag.h>
-#include <ATen/ops/clone.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
+#include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
 #include <mutex>
@@ -16,6 +15,7 @@
 #include "base/thread_object.h"
 #include "ir/operator_maker.h"
 #include "random/generator_state.h"
+#include "tensors/device.h"
 
 namespace ahead {
 namespace {
@@ -80,11 +80,6 @@ Target target_of(const c10::OperatorHandle& handle) {
   return target;
 }
 
-at::Device with_index(at::Device device) {
-  if (device.is_cpu() || device.has_index()) return device;
-  return c10::impl::VirtualGuardImpl(device.type()).getDevice();
-}
-
 /// Where a call computes: the device of its tensors, or the one that it names.
 at::Device device_of(c10::ArrayRef<c10::IValue> arguments) {
   at::Device device = at::kCPU;
@@ -94,6 +89,11 @@ at::Device device_of(c10::ArrayRef<c10::IValue> arguments) {
       device = argument.toTensor().device();
   }
   return device;
+}
+
+/// Kernels draw in other orders where elements lie otherwise, so gaps between them stay.
+at::Tensor copy_as_it_lies(const at::Tensor& tensor) {
+  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options()).copy_(tensor);
 }
 
 /// A generator that nobody else draws from while a kernel runs on this thread.
@@ -153,8 +153,7 @@ class RandomKernel final : public c10::OperatorKernel {
     const GeneratorState state{begin[0].toTensor(), begin[1].toTensor()};
     Stack arguments(std::make_move_iterator(begin + 2), std::make_move_iterator(stack->end()));
     stack->resize(first);
-    if (target_.writes)
-      arguments[0] = at::clone(arguments[0].toTensor(), at::MemoryFormat::Preserve);
+    if (target_.writes) arguments[0] = copy_as_it_lies(arguments[0].toTensor());
     at::Tensor offset = draw(state, arguments);
     stack->insert(stack->end(), std::make_move_iterator(arguments.begin()),
                   std::make_move_iterator(arguments.end()));

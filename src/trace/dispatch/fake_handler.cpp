@@ -10,6 +10,7 @@
 #include "ops/facts/node_facts.h"
 #include "ops/layout_rules.h"
 #include "tensors/below_tracing.h"
+#include "tensors/device.h"
 #include "tensors/map_tensors.h"
 #include "tensors/wrapper_call.h"
 #include "trace/dispatch/handlers.h"
@@ -241,7 +242,7 @@ void FakeHandler::replace_device_argument() {
   if (op_.device_arg < 0) return;
   c10::IValue& argument = stack_[first_ + static_cast<size_t>(op_.device_arg)];
   if (argument.isDevice()) {
-    device_ = argument.toDevice();
+    device_ = with_index(argument.toDevice());
     device_from_ = DeviceFrom::Argument;
   } else if (op_.takes_tensors) {
     return;
