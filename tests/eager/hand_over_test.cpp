@@ -121,7 +121,7 @@ TEST(HandOver, LeavesOfOneOperatorInTheOrderOfItsEdges) {
   const Outcome outcome = like_eager([](auto& wrap, Log& log) {
     std::vector<at::Tensor> leaves;
     const EventLog events;
-    for (const at::IntArrayRef sizes : std::vector<at::IntArrayRef>{{4}, {3, 5}, {5, 4}, {3, 4}}) {
+    for (const auto& sizes : std::vector<std::vector<int64_t>>{{4}, {3, 5}, {5, 4}, {3, 4}}) {
       leaves.push_back(leaf(sizes));
       const auto id = static_cast<int64_t>(leaves.size());
       leaves.back().register_hook([events, id](const at::Tensor&) { events.add(id); });
