@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "ahead/compiled_autograd.h"
-#include "engine/backward.h"
 #include "engine/captured_program.h"
+#include "engine/walk/backward.h"
 
 namespace ahead::engine {
 

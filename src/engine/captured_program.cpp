@@ -6,11 +6,11 @@
 #include <chrono>
 
 #include "ahead/errors.h"
-#include "engine/chains.h"
-#include "engine/leaf.h"
-#include "engine/not_traceable.h"
-#include "engine/part_bounds.h"
-#include "engine/part_tracer.h"
+#include "engine/part/not_traceable.h"
+#include "engine/part/part_bounds.h"
+#include "engine/part/part_tracer.h"
+#include "engine/walk/chains.h"
+#include "engine/walk/leaf.h"
 #include "interpreter/plan.h"
 #include "runtime/compile_request.h"
 

@@ -11,11 +11,11 @@
 
 #include "ahead/executable.h"
 #include "ahead/graph.h"
-#include "engine/backward.h"
 #include "engine/gradients.h"
-#include "engine/part.h"
-#include "engine/size_pattern.h"
-#include "engine/stretch.h"
+#include "engine/part/part.h"
+#include "engine/part/stretch.h"
+#include "engine/walk/backward.h"
+#include "engine/walk/size_pattern.h"
 #include "ir/sizes/size_guards.h"
 
 namespace ahead::engine {

@@ -13,10 +13,10 @@
 
 #include "ahead/errors.h"
 #include "base/private_members.h"
-#include "engine/backward.h"
 #include "engine/cache.h"
 #include "engine/captured_program.h"
 #include "engine/gate.h"
+#include "engine/walk/backward.h"
 #include "observe/recorder/recorder.h"
 #include "runtime/backends.h"
 #include "trace/tracer.h"

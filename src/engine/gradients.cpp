@@ -9,8 +9,8 @@
 #include <sstream>
 
 #include "base/private_members.h"
-#include "engine/hooked_tensors.h"
-#include "engine/leaf.h"
+#include "engine/walk/hooked_tensors.h"
+#include "engine/walk/leaf.h"
 
 namespace ahead::engine {
 namespace {

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <vector>
 
-#include "engine/backward.h"
+#include "engine/walk/backward.h"
 
 namespace ahead::engine {
 

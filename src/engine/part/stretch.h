@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ahead/graph.h"
-#include "engine/part.h"
+#include "engine/part/part.h"
 
 namespace ahead::engine {
 

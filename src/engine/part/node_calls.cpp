@@ -1,4 +1,4 @@
-#include "engine/node_calls.h"
+#include "engine/part/node_calls.h"
 
 #include <ATen/ops/clone.h>
 

@@ -1,4 +1,4 @@
-#include "engine/lifted_sizes.h"
+#include "engine/part/lifted_sizes.h"
 
 #include "ir/sizes/expression_node.h"
 #include "ir/sizes/layout.h"

@@ -1,4 +1,4 @@
-#include "engine/false_history.h"
+#include "engine/part/false_history.h"
 
 #include <algorithm>
 #include <iterator>

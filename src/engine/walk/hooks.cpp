@@ -1,4 +1,4 @@
-#include "engine/hooks.h"
+#include "engine/walk/hooks.h"
 
 #include <ATen/core/VariableHooksInterface.h>
 #include <torch/csrc/autograd/function_hook.h>

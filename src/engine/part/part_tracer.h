@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "engine/gradients.h"
-#include "engine/lifted_sizes.h"
-#include "engine/part.h"
+#include "engine/part/lifted_sizes.h"
+#include "engine/part/part.h"
 
 namespace ahead::engine {
 

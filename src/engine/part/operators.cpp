@@ -1,4 +1,4 @@
-#include "engine/operators.h"
+#include "engine/part/operators.h"
 
 #include <ATen/core/grad_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>

@@ -9,8 +9,8 @@
 
 #include "ahead/executable.h"
 #include "ahead/graph.h"
-#include "engine/backward.h"
 #include "engine/gradients.h"
+#include "engine/walk/backward.h"
 #include "ir/sizes/size_guards.h"
 
 namespace ahead::engine {

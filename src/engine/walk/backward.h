@@ -11,9 +11,9 @@
 
 #include "base/libtorch.h"
 #include "engine/call_memory.h"
-#include "engine/hooked_tensors.h"
-#include "engine/key.h"
-#include "engine/step.h"
+#include "engine/walk/hooked_tensors.h"
+#include "engine/walk/key.h"
+#include "engine/walk/step.h"
 
 namespace ahead::engine {
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "engine/hooks.h"
+#include "engine/walk/hooks.h"
 
 namespace ahead::engine {
 

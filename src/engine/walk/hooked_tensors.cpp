@@ -1,4 +1,4 @@
-#include "engine/hooked_tensors.h"
+#include "engine/walk/hooked_tensors.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "engine/part_tracer.h"
+#include "engine/part/part_tracer.h"
 
 #include <ATen/SequenceNumber.h>
 #include <ATen/ops/add.h>
@@ -17,13 +17,13 @@
 #include "ahead/trace.h"
 #include "base/private_members.h"
 #include "checkpoint/region_watch.h"
-#include "engine/false_history.h"
-#include "engine/hooked_tensors.h"
-#include "engine/leaf.h"
-#include "engine/node_calls.h"
-#include "engine/not_traceable.h"
-#include "engine/operators.h"
-#include "engine/part_inputs.h"
+#include "engine/part/false_history.h"
+#include "engine/part/node_calls.h"
+#include "engine/part/not_traceable.h"
+#include "engine/part/operators.h"
+#include "engine/part/part_inputs.h"
+#include "engine/walk/hooked_tensors.h"
+#include "engine/walk/leaf.h"
 #include "ir/sizes/layout.h"
 #include "ops/facts/node_facts.h"
 #include "passes/stages.h"

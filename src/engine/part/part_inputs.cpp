@@ -1,9 +1,9 @@
-#include "engine/part_inputs.h"
+#include "engine/part/part_inputs.h"
 
 #include <algorithm>
 
-#include "engine/leaf.h"
-#include "engine/not_traceable.h"
+#include "engine/part/not_traceable.h"
+#include "engine/walk/leaf.h"
 #include "ir/tensor_meta.h"
 
 namespace ahead::engine {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "ahead/dim.h"
-#include "engine/backward.h"
-#include "engine/size_pattern.h"
+#include "engine/walk/backward.h"
+#include "engine/walk/size_pattern.h"
 #include "ir/sizes/size_guards.h"
 
 namespace ahead::engine {

@@ -1,4 +1,4 @@
-#include "engine/backward.h"
+#include "engine/walk/backward.h"
 
 #include <ATen/core/grad_mode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -13,7 +13,7 @@
 #include "base/ambient.h"
 #include "base/private_members.h"
 #include "base/thread_object.h"
-#include "engine/hooked_tensors.h"
+#include "engine/walk/hooked_tensors.h"
 #include "tensors/saved_variables.h"
 
 namespace ahead::engine {

@@ -1,4 +1,4 @@
-#include "engine/size_pattern.h"
+#include "engine/walk/size_pattern.h"
 
 #include <limits>
 #include <map>

@@ -1,4 +1,4 @@
-#include "engine/leaf.h"
+#include "engine/walk/leaf.h"
 
 #include <ATen/core/grad_mode.h>
 

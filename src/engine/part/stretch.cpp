@@ -1,10 +1,10 @@
-#include "engine/stretch.h"
+#include "engine/part/stretch.h"
 
 #include <algorithm>
 #include <map>
 #include <utility>
 
-#include "engine/operators.h"
+#include "engine/part/operators.h"
 #include "ir/copy.h"
 
 namespace ahead::engine {

@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <vector>
 
-#include "engine/backward.h"
 #include "engine/gradients.h"
-#include "engine/step.h"
+#include "engine/walk/backward.h"
+#include "engine/walk/step.h"
 
 /// Where parts begin and end. Kinds are those of a program's steps, as far as it knows.
 namespace ahead::engine {

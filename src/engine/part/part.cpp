@@ -1,10 +1,10 @@
-#include "engine/part.h"
+#include "engine/part/part.h"
 
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
 
-#include "engine/leaf.h"
+#include "engine/walk/leaf.h"
 
 namespace ahead::engine {
 namespace {

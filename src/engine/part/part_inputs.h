@@ -7,10 +7,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/backward.h"
 #include "engine/gradients.h"
-#include "engine/lifted_sizes.h"
-#include "engine/part.h"
+#include "engine/part/lifted_sizes.h"
+#include "engine/part/part.h"
+#include "engine/walk/backward.h"
 #include "ir/sizes/layout.h"
 
 namespace ahead::engine {

@@ -2,7 +2,7 @@
 
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
-#include "engine/step.h"
+#include "engine/walk/step.h"
 
 namespace ahead::engine {
 

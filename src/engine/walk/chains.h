@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "engine/backward.h"
-#include "engine/step.h"
+#include "engine/walk/backward.h"
+#include "engine/walk/step.h"
 
 namespace ahead::engine {
 

@@ -1,4 +1,4 @@
-#include "engine/chains.h"
+#include "engine/walk/chains.h"
 
 #include "runtime/node/hand_over.h"
 

@@ -1,9 +1,9 @@
-#include "engine/part_bounds.h"
+#include "engine/part/part_bounds.h"
 
 #include <algorithm>
 
-#include "engine/chains.h"
-#include "engine/leaf.h"
+#include "engine/walk/chains.h"
+#include "engine/walk/leaf.h"
 
 namespace ahead::engine {
 namespace {
