@@ -188,26 +188,19 @@ TEST(AotEffects, test_alias_op) {
   EXPECT_NE(error.find("Ops with aliasing is not supported"), std::string::npos) << error;
 }
 
+Tensors print_twice(const Tensors& in) {
+  print("moo");
+  const Tensor y = in[0] + in[0];
+  print("moo");
+  return {y};
+}
+
 TEST(AotEffects, test_compile_aot_eager) {
-  expect_compiled_like_eager(
-      [](const Tensors& in) -> Tensors {
-        print("moo");
-        const Tensor y = in[0] + in[0];
-        print("moo");
-        return {y};
-      },
-      {torch::randn({2, 3})});
+  expect_compiled_like_eager(print_twice, {torch::randn({2, 3})});
 }
 
 TEST(AotEffects, test_compile_aot_eager_requires_grad) {
-  expect_with_and_without_grad(
-      [](const Tensors& in) -> Tensors {
-        print("moo");
-        const Tensor y = in[0] + in[0];
-        print("moo");
-        return {y};
-      },
-      {torch::randn({2, 3})});
+  expect_with_and_without_grad(print_twice, {torch::randn({2, 3})});
 }
 
 TEST(AotEffects, test_register_effectful_custom_op) {

@@ -3,6 +3,7 @@
 
 #include "ahead/compile.h"
 #include "ahead/compiled_autograd.h"
+#include "conformance/ca_functions.h"
 #include "support/engine_check.h"
 #include "support/hits.h"
 
@@ -295,29 +296,13 @@ TEST(CaBasic, test_graph_break_custom_op) {
   EXPECT_EQ(counted.calls, 3u);
 }
 
-/// A region whose values are computed again in the backward, which runs a backward of its own.
-struct Checkpoint : Function<Checkpoint> {
-  static at::Tensor region(const at::Tensor& x, const at::Tensor& w) { return x.mm(w).tanh(); }
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& w) {
-    context->save_for_backward({x, w});
-    return region(x, w);
-  }
-  static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    const auto saved = context->get_saved_variables();
-    at::AutoGradMode on(true);
-    const at::Tensor x = saved[0].detach().requires_grad_(), w = saved[1].detach().requires_grad_();
-    region(x, w).backward(grads[0]);
-    return {x.grad(), w.grad()};
-  }
-};
-
 TEST(CaBasic, test_issue106555) {
   expect_as_eager([] {
     const at::Tensor w = leaf({4, 4});
     Tensors all;
     for (int i = 0; i < 10; ++i) {
       at::Tensor h = torch::randn({2, 4}).requires_grad_();
-      for (int layer = 0; layer < 3; ++layer) h = Checkpoint::apply(h * 2, w);
+      for (int layer = 0; layer < 3; ++layer) h = Reentrant::apply(h * 2, w);
       h.sum().backward();
       all.push_back(w.grad().clone());
     }

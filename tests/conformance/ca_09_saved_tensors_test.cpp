@@ -9,6 +9,7 @@
 #include "ahead/compiled_autograd.h"
 #include "base/front_engine.h"
 #include "checkpoint/saved_tensor_hooks.h"
+#include "conformance/ca_functions.h"
 #include "support/engine_check.h"
 #include "support/trace_check.h"
 
@@ -30,22 +31,6 @@ Stats expect_whole(const test::BackwardProgram& program, compiled_autograd::Opti
   EXPECT_EQ(stats.eager_nodes + stats.cuts + stats.eager_fallbacks, 0u) << all_reasons();
   return stats;
 }
-
-/// Runs a backward of its own in the backward.
-struct Reentrant : torch::autograd::Function<Reentrant> {
-  static at::Tensor region(const at::Tensor& x, const at::Tensor& w) { return x.mm(w).tanh(); }
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& w) {
-    context->save_for_backward({x, w});
-    return region(x, w);
-  }
-  static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    const auto saved = context->get_saved_variables();
-    at::AutoGradMode on(true);
-    const at::Tensor x = saved[0].detach().requires_grad_(), w = saved[1].detach().requires_grad_();
-    region(x, w).backward(grads[0]);
-    return {x.grad(), w.grad()};
-  }
-};
 
 TEST(CaSavedTensors, test_checkpointing_simple) {
   const Stats reentrant = expect_whole([] {

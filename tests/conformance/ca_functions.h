@@ -22,6 +22,24 @@ struct Sine : torch::autograd::Function<Sine<traceable, number>> {
   }
 };
 
+/// A region whose values are computed again in the backward, which runs a backward of its own.
+struct Reentrant : torch::autograd::Function<Reentrant> {
+  static at::Tensor region(const at::Tensor& x, const at::Tensor& w) { return x.mm(w).tanh(); }
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            const at::Tensor& w) {
+    context->save_for_backward({x, w});
+    return region(x, w);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& grads) {
+    const auto saved = context->get_saved_variables();
+    at::AutoGradMode on(true);
+    const at::Tensor x = saved[0].detach().requires_grad_(), w = saved[1].detach().requires_grad_();
+    region(x, w).backward(grads[0]);
+    return {x.grad(), w.grad()};
+  }
+};
+
 /// The gradient through a custom function of one tensor.
 template <class F>
 std::vector<at::Tensor> backward_of(int64_t size = 10) {

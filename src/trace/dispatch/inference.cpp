@@ -141,10 +141,6 @@ void call_meta_kernel(TracedOp& op, at::Device device, torch::jit::Stack& argume
   }
 }
 
-}  // namespace
-
-namespace {
-
 /// What the operator itself returns, and where its generator stands then.
 void infer_form(const Operator& drawn, at::Device device, Tracer& tracer, torch::jit::Stack& stack,
                 size_t first) {
