@@ -37,7 +37,7 @@ class Compiled {
     if (detail::is_inlined())
       return static_cast<Returned>(run_eagerly(std::forward<Args>(args)...));
     Function function(f_, args...);
-    const detail::Served served = serve(function);
+    const detail::Served served = serve(function, std::forward<Args>(args)...);
     if (served.observation != nullptr)
       return static_cast<Returned>(
           observe(*served.observation, function, std::forward<Args>(args)...));
@@ -70,8 +70,15 @@ class Compiled {
     }
   }
 
-  template <class Function>
-  detail::Served serve(Function& function) const {
+  template <class Function, class... Args>
+  detail::Served serve(Function& function, Args&&... args) const {
+    if constexpr (Function::template can_give_away<Args...>()) {
+      const auto give_away = [&]() -> std::vector<at::Tensor>& {
+        return function.template give_away<Args...>(args...);
+      };
+      if (!core_->traces_function())
+        return core_->serve(function.inputs(), detail::host_parts(f_), give_away);
+    }
     if (!core_->traces_function()) return core_->serve(function.inputs(), detail::host_parts(f_));
     return core_->serve_traced(function.inputs(), std::ref(function),
                                [&function] { return function.prototype(); });

@@ -17,7 +17,7 @@ class ObservedCall {
   ObservedCall(const Options& options, const Compilers& compilers, CompiledCore::State& state)
       : options_(options), compilers_(compilers), state_(state) {}
 
-  Served serve(const FlatTree& inputs, const HostParts& host);
+  Served serve(const FlatTree& inputs, const HostParts& host, GiveAway give_away);
   Served serve(const Situation& now);
   void finish(Observation::State& observation, const CompiledCore::Ending& ending,
               const CompiledCore::MakePrototype& prototype);
@@ -77,6 +77,7 @@ class ObservedCall {
   const Options& options_;
   const Compilers& compilers_;
   CompiledCore::State& state_;
+  GiveAway give_away_ = {};
   bool missed_values_ = false;
   /// Somebody changed what the function can see, since it was observed last.
   bool is_explained_ = false;

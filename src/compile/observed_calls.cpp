@@ -61,7 +61,8 @@ Served ObservedCall::run_eagerly() {
   return {};
 }
 
-Served ObservedCall::serve(const FlatTree& inputs, const HostParts& host) {
+Served ObservedCall::serve(const FlatTree& inputs, const HostParts& host, GiveAway give_away) {
+  give_away_ = give_away;
   state_.calls.fetch_add(1, std::memory_order_relaxed);
   state_.note_thread();
   if (state_.eager_reason.load() != nullptr || is_process_ending()) return run_eagerly();
@@ -155,7 +156,10 @@ Served ObservedCall::run(const std::shared_ptr<Entry>& entry, const Situation& n
         if (const at::Tensor tensor = observe::lock(leaf); tensor.defined())
           tensor.mutable_grad().reset();
       }
-      served.results = runtime::call(entry->kind.plan, given);
+      // If a value is another one, the function itself still needs the arguments.
+      const bool is_sure = !entry->reads_values && entry->wrapped == nullptr && !state;
+      served.results =
+          runtime::call(entry->kind.plan, given, is_sure && give_away_ ? &give_away_() : nullptr);
       if (entry->wrapped != nullptr)
         served.results =
             entry->wrapped->finish(now.arguments(), *now.apart, std::move(served.results));
@@ -233,8 +237,8 @@ std::shared_ptr<Candidate> ObservedCall::candidate_for(const Situation& now) {
   return state_.candidates.emplace_back(std::make_shared<Candidate>(state_.kind_of(now, options_)));
 }
 
-Served CompiledCore::serve(const FlatTree& inputs, const HostParts& host) {
-  return ObservedCall(options_, compilers_, *state_).serve(inputs, host);
+Served CompiledCore::serve(const FlatTree& inputs, const HostParts& host, GiveAway give_away) {
+  return ObservedCall(options_, compilers_, *state_).serve(inputs, host, give_away);
 }
 
 void CompiledCore::finish(Observation& observation, const Ending& ending,

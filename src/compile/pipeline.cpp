@@ -20,6 +20,7 @@
 #include "plan/backward_plan.h"
 #include "plan/graph_writes.h"
 #include "runtime/call/call.h"
+#include "runtime/call/kept_inputs.h"
 #include "runtime/compile_request.h"
 
 namespace ahead::compiling {
@@ -382,6 +383,7 @@ Compilation compile_function(const aot::FlatFunction& function,
                : plan_inference(std::move(traced), inputs, options, compilers, stages);
   });
   result.compile_seconds = seconds;
+  plan.kept_inputs = runtime::find_kept_inputs(plan);
   result.plan = std::make_shared<const CallPlan>(std::move(plan));
   return result;
 }

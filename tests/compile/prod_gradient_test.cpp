@@ -107,7 +107,7 @@ TEST(ProdGradient, BesideInfinitiesAndNaN) {
 
 /// The derivatives of a function, each of a sum that tells the elements apart.
 template <class F>
-Tensors derivatives(F&& f, const at::Tensor& x, int order) {
+Tensors weighed_derivatives(F&& f, const at::Tensor& x, int order) {
   Tensors all{f(x)};
   for (int i = 0; i < order; ++i) {
     const at::Tensor& last = all.back();
@@ -126,7 +126,7 @@ TEST(ProdGradient, SecondDerivatives) {
       SCOPED_TRACE(std::string(overload.name) + ", " + toString(dtype));
       for (int call = 0; call < 2; ++call) {
         const at::Tensor x = input(contents()[0], dtype);
-        expect_same(derivatives(overload.call, x, 2), derivatives(compiled, x, 2));
+        expect_same(weighed_derivatives(overload.call, x, 2), weighed_derivatives(compiled, x, 2));
       }
     }
     expect_hits(compiled, 2);
@@ -143,8 +143,8 @@ TEST(ProdGradient, SecondDerivativesBesideZeros) {
     for (const Content& content : contents()) {
       SCOPED_TRACE(std::string(overload.name) + ", " + content.name);
       const at::Tensor x = input(content, at::kDouble);
-      const Tensors eager = derivatives(overload.call, x, 2);
-      const Tensors actual = derivatives(compiled, x, 2);
+      const Tensors eager = weighed_derivatives(overload.call, x, 2);
+      const Tensors actual = weighed_derivatives(compiled, x, 2);
       for (size_t i = 0; i < eager.size(); ++i) EXPECT_TRUE(at::allclose(eager[i], actual[i]));
     }
     expect_hits(compiled);
@@ -156,7 +156,7 @@ TEST(ProdGradient, DerivativesInside) {
   at::manual_seed(6);
   for (const Overload& overload : overloads()) {
     if (std::string(overload.name).find("one") != std::string::npos) continue;
-    const auto f = [&](const at::Tensor& x) { return derivatives(overload.call, x, 2); };
+    const auto f = [&](const at::Tensor& x) { return weighed_derivatives(overload.call, x, 2); };
     auto compiled = compile(f, {.confirm = 0});
     for (int call = 0; call < 4; ++call) {
       for (const Content& content : contents()) {
@@ -171,7 +171,7 @@ TEST(ProdGradient, DerivativesInside) {
     EXPECT_GT(stats.cache_hits + stats.eager_calls, stats.calls / 2) << overload.name;
   }
   const auto f = [](const at::Tensor& x) {
-    return derivatives([](const at::Tensor& y) { return y.prod(); }, x, 2);
+    return weighed_derivatives([](const at::Tensor& y) { return y.prod(); }, x, 2);
   };
   auto whole = compile(f, {.fullgraph = true, .confirm = 0});
   EXPECT_THROW(whole(input(contents()[0], at::kDouble)), DataDependent);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <c10/util/FunctionRef.h>
+
 #include <functional>
 #include <memory>
 #include <string>
@@ -68,6 +70,10 @@ class AHEAD_API Observation {
   std::unique_ptr<State> state;
 };
 
+/// Lets go of the arguments that the caller gave away, once it is sure that a program runs. Returns
+/// the list of all arguments, from which the call takes them.
+using GiveAway = c10::function_ref<std::vector<at::Tensor>&()>;
+
 /// What became of a call, or is to be done with it.
 struct Served {
   /// What ran it, and what it gave; null: the user's function has to run.
@@ -97,8 +103,8 @@ class AHEAD_API CompiledCore {
   /// Whether the user's function is traced itself, rather than observed.
   bool traces_function() const { return traces_function_; }
   /// Runs a call from a program that fits it. If there is none, the function has to run, watched or
-  /// not.
-  Served serve(const FlatTree& inputs, const HostParts& host);
+  /// not. `give_away`: see GiveAway; none: the caller keeps all arguments.
+  Served serve(const FlatTree& inputs, const HostParts& host, GiveAway give_away = {});
   /// The same, but what fits no program is traced: `function`, then `prototype`.
   Served serve_traced(const FlatTree& inputs, const aot::FlatFunction& function,
                       const MakePrototype& prototype);

@@ -96,6 +96,20 @@ class TreeFunction {
     return outputs;
   }
 
+  /// Whether the caller gave one of these arguments away: a tensor, or a list of them, that is an
+  /// rvalue.
+  template <class... Given>
+  static constexpr bool can_give_away() {
+    return (is_given_away<Given> || ...);
+  }
+  /// Lets go of the arguments that the caller gave away, its own and those here. Returns the
+  /// tensors of all arguments, the last to hold them.
+  template <class... Given>
+  std::vector<at::Tensor>& give_away(std::remove_reference_t<Given>&... given) {
+    give_away<Given...>(Indices(), given...);
+    return inputs_.leaves;
+  }
+
   /// Whether a call that was given these arguments themselves left them as they were. Only what the
   /// caller still has, and the call could change, counts.
   template <class... Given>
@@ -104,6 +118,21 @@ class TreeFunction {
   }
 
  private:
+  template <class Given>
+  static constexpr bool is_given_away =
+      std::is_same_v<Given, at::Tensor> || std::is_same_v<Given, std::vector<at::Tensor>>;
+
+  template <class... Given, size_t... i>
+  void give_away(std::index_sequence<i...>, std::remove_reference_t<Given>&... given) {
+    [[maybe_unused]] const auto let_go = []<class Each, class Held>(Held& own, auto& callers) {
+      if constexpr (is_given_away<Each> && std::is_same_v<Held, Each>) {
+        own = Each();
+        callers = Each();
+      }
+    };
+    (let_go.template operator()<Given>(std::get<i>(arguments_), given), ...);
+  }
+
   template <class... Given, size_t... i>
   bool keeps_arguments(std::index_sequence<i...>,
                        const std::remove_reference_t<Given>&... given) const {
@@ -119,8 +148,8 @@ class TreeFunction {
   }
 
   F& f_;
-  const Arguments arguments_;
-  const FlatTree inputs_;
+  Arguments arguments_;
+  FlatTree inputs_;
   TreeSpec outputs_;
   std::optional<Result> result_;
 };

@@ -50,11 +50,14 @@ class Call {
   explicit Call(const CallPlan& plan) : plan_(plan) {}
 
   std::vector<at::Tensor> run(const std::shared_ptr<const CallPlan>& shared_plan,
-                              const std::vector<at::Tensor>& args) {
+                              const std::vector<at::Tensor>& args,
+                              std::vector<at::Tensor>* given_away) {
     args_ = &args;
     gather_inputs();
     if (plan_.asserts != nullptr) plan_.asserts->check_inputs(inputs_);
-    outputs_ = plan_.forward(std::vector<at::Tensor>(inputs_));
+    std::vector<at::Tensor> inputs(inputs_);
+    if (given_away != nullptr && !plan_.kept_inputs.empty()) let_go(*given_away);
+    outputs_ = plan_.forward(std::move(inputs));
     check_outputs();
     if (plan_.asserts != nullptr) plan_.asserts->check_outputs(inputs_, outputs_);
     own_outputs();
@@ -81,6 +84,16 @@ class Call {
     RECORD_USER_SCOPE("ahead.prologue");
     inputs_ = graph_inputs(plan_.prologue, *args_);
     if (plan_.verbose) log_tensors(plan_.name + " is given", inputs_);
+  }
+
+  /// Leaves the graph as the only owner of arguments that the caller gave away, if nothing but the
+  /// graph needs them.
+  void let_go(std::vector<at::Tensor>& arguments) {
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const bool is_argument = plan_.prologue.inputs[i].kind == Prologue::Input::Kind::Argument;
+      if (is_argument && !plan_.kept_inputs[i]) inputs_[i].reset();
+    }
+    for (at::Tensor& argument : arguments) argument.reset();
   }
 
   void check_outputs() const {
@@ -408,8 +421,9 @@ std::vector<at::Tensor> graph_inputs(const Prologue& prologue,
 }
 
 std::vector<at::Tensor> call(const std::shared_ptr<const CallPlan>& plan,
-                             const std::vector<at::Tensor>& args) {
-  return Call(*plan).run(plan, args);
+                             const std::vector<at::Tensor>& args,
+                             std::vector<at::Tensor>* given_away) {
+  return Call(*plan).run(plan, args, given_away);
 }
 
 }  // namespace ahead::runtime

@@ -11,8 +11,10 @@ namespace ahead::runtime {
 std::vector<at::Tensor> graph_inputs(const Prologue& prologue, const std::vector<at::Tensor>& args);
 
 /// Runs a compiled function: its results, its writes to arguments and captured tensors and the
-/// history of all of them are those of the function itself.
+/// history of all of them are those of the function itself. `given_away`: null, or the arguments
+/// once more, which the call lets go of as soon as it can.
 std::vector<at::Tensor> call(const std::shared_ptr<const CallPlan>& plan,
-                             const std::vector<at::Tensor>& args);
+                             const std::vector<at::Tensor>& args,
+                             std::vector<at::Tensor>* given_away = nullptr);
 
 }  // namespace ahead::runtime

@@ -256,6 +256,8 @@ struct CallPlan {
   int32_t first_saved_output = 0;
   BackwardPlan backward;
   Epilogue epilogue;
+  /// For each input of the forward graph, whether the call needs it afterwards; see kept_inputs.h.
+  std::vector<bool> kept_inputs = {};
 
   /// The function takes gradients itself: which inputs were computed from which must stay the same.
   bool differentiates = false;
