@@ -19,7 +19,10 @@ namespace ahead {
 
 /// What happens when the sizes of arguments change.
 enum class Dynamic : uint8_t {
-  Automatic,  ///< decided by Ahead; for now each combination of sizes is compiled on its own
+  /// One program serves many sizes where the function does the same for them; each combination of
+  /// sizes is observed once.
+  Automatic,
+  Static,  ///< each combination of sizes is compiled on its own
 };
 
 /// What happens if a custom operator does not do what its schema says.

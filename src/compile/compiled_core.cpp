@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <iterator>
+#include <unordered_set>
 
 #include "ahead/errors.h"
 #include "checkpoint/saved_tensor_hooks.h"
@@ -30,7 +31,7 @@ void check_enumerator(Enumerator value, Enumerator last, const char* option) {
 }
 
 Options checked(Options options) {
-  check_enumerator(options.dynamic, Dynamic::Automatic, "dynamic");
+  check_enumerator(options.dynamic, Dynamic::Static, "dynamic");
   check_enumerator(options.partitioner.kind(), Partitioner::MinCut, "partitioner");
   check_enumerator(options.confirm.kind(), Confirm::Never, "confirm");
   check_enumerator(options.backward_autocast.kind(), BackwardAutocast::Off, "backward_autocast");
@@ -52,11 +53,12 @@ Compilers with_checks(Compilers compilers, const Options& options) {
   return compilers;
 }
 
-uint64_t count_backwards(const std::vector<std::shared_ptr<Entry>>& entries) {
+uint64_t count_backwards(const CompiledCore::State& state) {
   uint64_t count = 0;
-  for (const auto& entry : entries)
+  state.for_each_entry([&](const std::shared_ptr<Entry>& entry) {
     count +=
         entry->split != nullptr ? entry->split->num_backwards() : entry->compiled.num_backwards();
+  });
   return count;
 }
 
@@ -81,13 +83,27 @@ CallKind CompiledCore::State::kind_of(const Situation& now, const Options& optio
           /*with_offsets=*/false};
 }
 
-void CompiledCore::State::add(std::shared_ptr<Entry> entry) {
+void CompiledCore::State::add(std::shared_ptr<Entry> entry,
+                              const std::vector<at::Tensor>& arguments) {
+  if (entry->compiled.sized != nullptr)
+    return sized_entries.add(SizedEntries::key_of(arguments), std::move(entry));
   auto changed = std::make_shared<Entries>(*entries.load());
   changed->push_back(std::move(entry));
   entries.store(std::move(changed));
 }
 
+void CompiledCore::State::forget_programs() {
+  entries.store(std::make_shared<const Entries>());
+  sized_entries.clear();
+  sized_programs.clear();
+  skeletons.clear();
+}
+
 void CompiledCore::State::remove(const std::shared_ptr<Entry>& entry) {
+  if (entry->compiled.sized != nullptr) {
+    sized_programs.remove(entry->compiled.sized);
+    return sized_entries.remove(entry->compiled.sized);
+  }
   auto changed = std::make_shared<Entries>(*entries.load());
   changed->erase(std::remove(changed->begin(), changed->end(), entry), changed->end());
   entries.store(std::move(changed));
@@ -116,7 +132,7 @@ void CompiledCore::State::learn_handles(const observe::Tape& tape,
     if (tape.assigns(held.handle)) known->assigned = after;
   }
   if (!is_new) return;
-  entries.store(std::make_shared<const Entries>());
+  forget_programs();
   for (const auto& candidate : candidates) candidate->tapes.clear();
 }
 
@@ -160,27 +176,32 @@ void CompiledCore::watch(const std::shared_ptr<torch::nn::Module>& module) {
 }
 
 CompileStats CompiledCore::stats() const {
+  const uint64_t compilations = state_->compilations;
   return {.calls = state_->calls,
           .observed_calls = state_->observed_calls,
           .cache_hits = state_->cache_hits,
           .eager_calls = state_->eager_calls,
           .value_misses = state_->value_misses,
           .traces = state_->traces,
-          .recompiles = state_->recompiles,
+          .compilations = compilations,
+          .recompiles = compilations == 0 ? 0 : compilations - 1,
           .guard_failures = state_->guard_failures,
           .trace_seconds = state_->trace_seconds,
           .compile_seconds = state_->compile_seconds,
-          .backwards = count_backwards(*state_->entries.load())};
+          .backwards = count_backwards(*state_)};
 }
 
 std::vector<Program> CompiledCore::programs() const {
   std::vector<Program> programs;
-  const std::shared_ptr<const State::Entries> entries = state_->entries.load();
-  for (const auto& entry : *entries) {
+  std::unordered_set<const void*> known;
+  state_->for_each_entry([&](const std::shared_ptr<Entry>& entry) {
+    // All entries of a program for many sizes have the same.
+    const void* sized = entry->compiled.sized.get();
+    if (sized != nullptr && !known.insert(sized).second) return;
     const std::vector<Program> of_entry =
         entry->split != nullptr ? entry->split->programs() : entry->compiled.programs();
     programs.insert(programs.end(), of_entry.begin(), of_entry.end());
-  }
+  });
   return programs;
 }
 
@@ -190,8 +211,16 @@ std::string CompiledCore::explain(const FlatTree& inputs) const {
   const FlatTree plain = is_wrapped ? with_plain_leaves(inputs) : inputs;
   const Situation now{plain, Ambient::current(), nullptr, is_wrapped ? &inputs.leaves : nullptr};
   const std::shared_ptr<const State::Entries> entries = state_->entries.load();
-  if (entries->empty()) return "nothing is compiled yet";
+  if (entries->empty() && state_->sized_entries.empty()) return "nothing is compiled yet";
   std::string text;
+  state_->for_each_sized(now, [&](const std::shared_ptr<Entry>& entry) {
+    const bool fits = entry->fits(now, state_->modules, options_.depends_on);
+    if (fits) text = "a program for many sizes fits";
+    return fits;
+  });
+  if (!text.empty()) return text;
+  if (!state_->sized_entries.empty())
+    text = "the program for many sizes was not seen with these sizes yet";
   for (size_t i = 0; i < entries->size(); ++i) {
     const Entry& entry = *(*entries)[i];
     const std::string reason = entry.reason(now, state_->modules, options_.depends_on);
@@ -206,7 +235,7 @@ std::string CompiledCore::explain(const FlatTree& inputs) const {
 
 void CompiledCore::reset() {
   std::lock_guard<std::mutex> lock(state_->mutex);
-  state_->entries.store(std::make_shared<const State::Entries>());
+  state_->forget_programs();
   state_->eager_reason.store(nullptr);
   state_->candidates.clear();
   state_->last_candidate.reset();

@@ -6,11 +6,14 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <unordered_set>
 #include <vector>
 
 #include "base/log.h"
 #include "compile/entry.h"
 #include "compile/module_watch.h"
+#include "compile/recent_calls.h"
+#include "compile/sized_entries.h"
 #include "observe/recorder/recorder.h"
 
 namespace ahead::detail {
@@ -25,6 +28,8 @@ struct Candidate {
   int64_t observed = 0;
   int64_t refused = 0;
   int64_t differences = 0;
+  /// There were too many programs to make one more for it.
+  bool is_beyond_limit = false;
 };
 
 /// All that a compiled callable knows.
@@ -32,7 +37,11 @@ struct CompiledCore::State {
   using Entries = std::vector<std::shared_ptr<Entry>>;
 
   compiling::ModuleWatch modules;
+  /// The programs that stand alone.
   std::atomic<std::shared_ptr<const Entries>> entries{std::make_shared<const Entries>()};
+  /// The programs for many sizes, and what they are made of.
+  SizedEntries sized_entries;
+  compiling::SizedPrograms sized_programs;
   /// Why all calls run eagerly; null: they do not.
   std::atomic<std::shared_ptr<const std::string>> eager_reason{};
 
@@ -41,6 +50,10 @@ struct CompiledCore::State {
   std::vector<std::shared_ptr<Candidate>> candidates;
   std::shared_ptr<Candidate> last_candidate;  ///< of the last observed call
   std::shared_ptr<const observe::Tape> last_tape;
+  /// What calls did, but for numbers; see skeleton_of().
+  std::unordered_set<uint64_t> skeletons;
+  /// Arguments of these sizes came while new sizes were not worth observing; see RecentCalls.
+  std::unordered_set<uint64_t> sizes_seen;
   observe::HostSnapshot last_host;  ///< after the last observed call
   /// What the function does depends on which leaves have a gradient: programs are guarded by that.
   std::atomic<bool> depends_on_grads{false};
@@ -60,8 +73,9 @@ struct CompiledCore::State {
   /// Raised by reset(): observations that were begun before do not count any more.
   uint64_t generation = 0;
 
+  RecentCalls recent;
   std::atomic<uint64_t> calls{0}, observed_calls{0}, cache_hits{0}, eager_calls{0};
-  std::atomic<uint64_t> value_misses{0}, traces{0}, recompiles{0}, guard_failures{0};
+  std::atomic<uint64_t> value_misses{0}, traces{0}, compilations{0}, guard_failures{0};
   std::atomic<double> trace_seconds{0}, compile_seconds{0};
 
   Warnings warnings;
@@ -88,11 +102,36 @@ struct CompiledCore::State {
     for (const std::shared_ptr<Entry>& entry : *all) {
       if (entry->fits(now, modules, options.depends_on) && visit(entry)) return;
     }
+    for_each_sized(now, [&](const std::shared_ptr<Entry>& entry) {
+      return entry->fits(now, modules, options.depends_on) && visit(entry);
+    });
+  }
+  /// For each entry of a program for many sizes whose arguments had the sizes that they have now;
+  /// stops when `visit` returns true.
+  template <class Visit>
+  void for_each_sized(const Situation& now, Visit&& visit) const {
+    const std::shared_ptr<const SizedEntries::Map> sized = sized_entries.all();
+    if (sized->empty()) return;
+    const auto [first, last] = sized->equal_range(SizedEntries::key_of(now.inputs.leaves));
+    for (auto each = first; each != last; ++each) {
+      if (visit(each->second)) return;
+    }
   }
   /// Adds or removes an entry, in a copy of the list: other threads may be reading it. `mutex` is
   /// held.
-  void add(std::shared_ptr<Entry> entry);
+  void add(std::shared_ptr<Entry> entry, const std::vector<at::Tensor>& arguments);
+  /// If it is of a program for many sizes, all entries of that.
   void remove(const std::shared_ptr<Entry>& entry);
+  /// Drops all programs.
+  void forget_programs();
+  /// Calls visit(entry) for all entries.
+  template <class Visit>
+  void for_each_entry(Visit&& visit) const {
+    const std::shared_ptr<const Entries> all = entries.load();
+    for (const std::shared_ptr<Entry>& entry : *all) visit(entry);
+    const std::shared_ptr<const SizedEntries::Map> sized = sized_entries.all();
+    for (const auto& [key, entry] : *sized) visit(entry);
+  }
 };
 
 /// One observed call, until it is finished.

@@ -114,8 +114,8 @@ std::string describe(const Epilogue::Write& write) {
 
 std::string describe(const CallPlan& plan) {
   std::ostringstream text;
-  for (size_t i = 0; i < plan.prologue.inputs.size(); ++i)
-    text << "input " << i << ": " << describe(plan.prologue.inputs[i]) << "\n";
+  for (size_t i = 0; i < plan.prologue->inputs.size(); ++i)
+    text << "input " << i << ": " << describe(plan.prologue->inputs[i]) << "\n";
   for (const Epilogue::Write& write : plan.epilogue.writes)
     text << "write: " << describe(write) << "\n";
   for (const Epilogue::NewGrad& grad : plan.epilogue.new_grads)

@@ -13,7 +13,7 @@ namespace {
 template <class Visit>
 void for_each_captured(const runtime::CallPlan& plan, Visit&& visit) {
   size_t index = 0;
-  for (const runtime::Prologue::Input& input : plan.prologue.inputs) {
+  for (const runtime::Prologue::Input& input : plan.prologue->inputs) {
     if (input.kind == runtime::Prologue::Input::Kind::Captured) visit(index++, input.captured);
   }
 }

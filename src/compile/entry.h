@@ -132,6 +132,13 @@ struct Entry {
   };
   std::atomic<std::shared_ptr<const Seen>> seen{};
   std::atomic<uint64_t> calls{0};
+  /// The number of calls after which it may be time to observe again: its own, or those of all
+  /// sizes.
+  std::atomic<uint64_t>& counted_calls() {
+    return compiled.sized == nullptr ? calls : compiled.sized->calls;
+  }
+  /// When it ran last, in calls of the callable.
+  std::atomic<uint64_t> last_run{0};
   bool reads_values = false;
   bool has_state = false;
   /// If it has state: the kind of call by its arguments alone. None: that is `kind`.

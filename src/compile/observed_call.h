@@ -46,10 +46,17 @@ class ObservedCall {
   void guard_by_grads();
   /// How programs are made of recordings that read values, or not.
   Options options_for(bool reads) const;
-  /// A program for a recorded function; `before` is the recording of the call before.
+  /// A program for a recorded function; `before` is the recording of the call before. Without a
+  /// plan if it was only remembered; see ManySizes.
   compiling::Compilation make(const aot::FlatFunction& function,
                               const std::vector<at::Tensor>& arguments, const Options& options,
-                              const observe::Tape* before);
+                              const observe::Tape* before, compiling::ManySizes* sizes = nullptr);
+  /// Whether one more program may be made.
+  bool is_within_limit() const;
+  /// Whether a program for many sizes may turn out to be right for a call that none fits.
+  bool may_fit_other_sizes(const Situation& now);
+  /// Whether a call with sizes that are new should not be observed, since hardly any comes again.
+  bool is_passing(const Situation& now);
   std::shared_ptr<observe::Tape> end_recording(Observation::State& observation,
                                                const CompiledCore::Ending& ending) const;
   /// Takes from a recording what holds for calls of all kinds.
@@ -81,6 +88,8 @@ class ObservedCall {
   bool missed_values_ = false;
   /// Somebody changed what the function can see, since it was observed last.
   bool is_explained_ = false;
+  /// No call of this kind was observed before, but others that did the same with other numbers.
+  bool is_like_others_ = false;
 };
 
 }  // namespace ahead::detail

@@ -107,13 +107,18 @@ Served ObservedCall::serve(const Situation& now) {
 /// Adds programs whose state somebody replaced: they are right again once the new state is known.
 void ObservedCall::add_without_state(const Situation& now,
                                      std::vector<std::shared_ptr<Entry>>& entries) const {
-  const std::shared_ptr<const CompiledCore::State::Entries> all = state_.entries.load();
-  for (const std::shared_ptr<Entry>& entry : *all) {
+  const auto add_if_it_fits = [&](const std::shared_ptr<Entry>& entry) {
     if (!entry->has_state || std::find(entries.begin(), entries.end(), entry) != entries.end())
-      continue;
+      return;
     if (entry->kind_by_arguments->fits(now, state_.modules, options_.depends_on, now.inputs.leaves))
       entries.push_back(entry);
-  }
+  };
+  const std::shared_ptr<const CompiledCore::State::Entries> all = state_.entries.load();
+  for (const std::shared_ptr<Entry>& entry : *all) add_if_it_fits(entry);
+  state_.for_each_sized(now, [&](const std::shared_ptr<Entry>& entry) {
+    add_if_it_fits(entry);
+    return false;
+  });
 }
 
 bool ObservedCall::is_due(Entry& entry) const {
@@ -127,7 +132,7 @@ bool ObservedCall::is_due(Entry& entry) const {
   }
   if (options_.confirm == Confirm::Never) return false;
   // Which of several programs a value decides for is not known yet.
-  const std::atomic<uint64_t>& calls = entry.reads_values ? state_.calls : entry.calls;
+  const std::atomic<uint64_t>& calls = entry.reads_values ? state_.calls : entry.counted_calls();
   return is_power_of_two(calls.load(std::memory_order_relaxed) + (entry.reads_values ? 0 : 1));
 }
 
@@ -171,7 +176,10 @@ Served ObservedCall::run(const std::shared_ptr<Entry>& entry, const Situation& n
     return {};
   }
   if (state) state->store(served.results);
-  entry->calls.fetch_add(1, std::memory_order_relaxed);
+  entry->counted_calls().fetch_add(1, std::memory_order_relaxed);
+  if (entry->compiled.sized != nullptr)
+    entry->last_run.store(state_.calls.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  state_.recent.note(true);
   state_.cache_hits.fetch_add(1, std::memory_order_relaxed);
   state_.observed_in_a_row.store(0, std::memory_order_relaxed);
   return served;
@@ -190,25 +198,50 @@ std::optional<std::vector<at::Tensor>> ObservedCall::run_parts(
   });
 }
 
+bool ObservedCall::is_within_limit() const {
+  return static_cast<int64_t>(state_.entries.load()->size()) < options_.recompile_limit;
+}
+
+bool ObservedCall::may_fit_other_sizes(const Situation& now) {
+  return !state_.sized_entries.empty() && !candidate_for(now)->is_beyond_limit;
+}
+
+bool ObservedCall::is_passing(const Situation& now) {
+  // A data set may well have some dozens of sizes, each of which comes again.
+  constexpr size_t few_sizes = 96;
+  if (state_.sized_entries.all()->size() < few_sizes || !state_.recent.are_all_new()) return false;
+  constexpr size_t most_sizes = 4 * SizedEntries::kMost;
+  if (state_.sizes_seen.size() >= most_sizes) state_.sizes_seen.clear();
+  if (!state_.sizes_seen.insert(SizedEntries::key_of(now.inputs.leaves)).second) return false;
+  state_.say("most calls have sizes that never came before. Pad to fewer sizes",
+             " Calls with new sizes run eagerly until these come again.");
+  return true;
+}
+
 std::unique_ptr<Observation> ObservedCall::observe(const Situation& now,
                                                    std::vector<std::shared_ptr<Entry>> entries) {
   std::lock_guard<std::mutex> lock(state_.mutex);
+  state_.recent.note(false);
   const size_t count = state_.entries.load()->size();
-  if (count != 0 && entries.empty()) state_.guard_failures.fetch_add(1);
-  const auto limit = static_cast<size_t>(std::max<int64_t>(options_.recompile_limit, 0));
-  if (missed_values_ && count >= limit) {
+  const bool has_any = count != 0 || !state_.sized_entries.empty();
+  if (has_any && entries.empty()) state_.guard_failures.fetch_add(1);
+  if (missed_values_ && !is_within_limit()) {
     settle(
         "the function reads an integer or a truth value that has more values than "
         "Options::recompile_limit allows programs. Raise it, or return the tensor");
     run_eagerly();
     return nullptr;
   }
-  if (entries.empty() && count >= limit) {
+  if (entries.empty() && !is_within_limit() && !may_fit_other_sizes(now)) {
     const std::string reason = "recompile_limit reached: " + std::to_string(count) +
                                " programs do not fit this call. Raise Options::recompile_limit, or "
                                "make the calls more alike.";
     if (options_.fullgraph) throw Unsupported("compile", reason);
     state_.say(reason, " Such calls run eagerly.");
+    run_eagerly();
+    return nullptr;
+  }
+  if (entries.empty() && is_passing(now)) {
     run_eagerly();
     return nullptr;
   }

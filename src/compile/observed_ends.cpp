@@ -7,6 +7,7 @@
 #include "compile/state_run.h"
 #include "compile/tape_rules.h"
 #include "observe/state/state_tensor.h"
+#include "observe/tape/skeleton.h"
 
 /// What comes of a recording: a program, a reason to run eagerly, or nothing yet.
 namespace ahead::detail {
@@ -40,7 +41,7 @@ void ObservedCall::refuse(const Candidate& candidate, const std::string& reason)
   auto entry = std::make_shared<Entry>(candidate.kind);
   entry->eager_reason = reason;
   entry->seen.store(std::make_shared<const Entry::Seen>());
-  state_.add(std::move(entry));
+  state_.add(std::move(entry), {});
 }
 
 /// Notes that a call did just what a program does.
@@ -49,7 +50,7 @@ void ObservedCall::confirm(const std::shared_ptr<Entry>& entry,
   entry->seen.store(std::make_shared<const Entry::Seen>(
       Entry::Seen{tape, std::move(host), states_of(*tape), state_arguments_of(*tape),
                   state_.stores.load(), state_.eager_calls.load()}));
-  entry->calls.fetch_add(1);
+  entry->counted_calls().fetch_add(1);
 }
 
 /// Tells the user that a program fits, but each call has to be observed.
@@ -99,7 +100,7 @@ void ObservedCall::note_refusal(Candidate& candidate, const std::string& reason)
 /// From now on programs are guarded by which leaves have a gradient; earlier ones are dropped.
 void ObservedCall::guard_by_grads() {
   if (state_.depends_on_grads.exchange(true)) return;
-  state_.entries.store(std::make_shared<const CompiledCore::State::Entries>());
+  state_.forget_programs();
 }
 
 void ObservedCall::note_difference(Candidate& candidate, const TapeDifference& found) {
@@ -113,6 +114,9 @@ void ObservedCall::note_difference(Candidate& candidate, const TapeDifference& f
 bool ObservedCall::is_ready(Candidate& candidate, const std::shared_ptr<const Tape>& tape) {
   const bool is_first = candidate.tapes.empty();
   if (is_first && options_.confirm == Confirm::Never && is_self_contained(*tape)) return true;
+  const bool is_storable = why_not_storable(*tape).empty() && is_traceable(*tape) &&
+                           (tape->num_stored_anywhere() == 0 || tape->replaces_stored);
+  const bool may_compile = options_.confirm != Confirm::EveryCall && is_storable;
   std::optional<TapeDifference> last;
   for (std::shared_ptr<const Tape>& before : candidate.tapes) {
     last = difference(*before, *tape);
@@ -120,9 +124,7 @@ bool ObservedCall::is_ready(Candidate& candidate, const std::shared_ptr<const Ta
     if (!last) {
       before = tape;
       candidate.differences = 0;
-      const bool is_storable = why_not_storable(*tape).empty() && is_traceable(*tape) &&
-                               (tape->num_stored_anywhere() == 0 || tape->replaces_stored);
-      return options_.confirm != Confirm::EveryCall && is_storable;
+      return may_compile;
     }
     if (last->is_outcome) continue;
     before = tape;
@@ -130,13 +132,18 @@ bool ObservedCall::is_ready(Candidate& candidate, const std::shared_ptr<const Ta
     return false;
   }
   candidate.tapes.push_back(tape);
-  return false;
+  // A call with other sizes that did the same is as good as one with these.
+  if (options_.dynamic == Dynamic::Static) return false;
+  constexpr size_t most_skeletons = 256;
+  if (state_.skeletons.size() >= most_skeletons) state_.skeletons.clear();
+  is_like_others_ = is_first && !state_.skeletons.insert(observe::skeleton_of(*tape)).second;
+  return is_like_others_ && may_compile;
 }
 
 /// From now on all calls run eagerly.
 void ObservedCall::settle(const std::string& reason) {
   state_.eager_reason.store(std::make_shared<const std::string>(reason));
-  state_.entries.store(std::make_shared<const CompiledCore::State::Entries>());
+  state_.forget_programs();
   state_.candidates.clear();
   state_.last_candidate.reset();
   state_.last_tape.reset();
@@ -172,8 +179,7 @@ void ObservedCall::learn(Observation::State& observation, const std::shared_ptr<
   state_.last_host = host;
   if (touches_grads(*tape)) guard_by_grads();
   // The programs so far are not guarded by the gradients of new leaves.
-  if (state_.learn_leaves(*tape) && state_.depends_on_grads)
-    state_.entries.store(std::make_shared<const CompiledCore::State::Entries>());
+  if (state_.learn_leaves(*tape) && state_.depends_on_grads) state_.forget_programs();
 }
 
 bool ObservedCall::drop_contradicted(Observation::State& observation, const Tape& tape) {
@@ -247,12 +253,13 @@ void ObservedCall::add_program(Observation::State& observation,
   const Candidate& candidate = *observation.candidate;
   std::lock_guard<std::mutex> lock(state_.mutex);
   if (observation.generation != state_.generation) return;
-  if (entry == nullptr) return refuse(candidate, refusal);
-  if (!state_.entries.load()->empty()) state_.recompiles.fetch_add(1);
+  if (!refusal.empty()) return refuse(candidate, refusal);
+  if (entry == nullptr) return;
+  if (entry->compiled.is_new) state_.compilations.fetch_add(1);
   entry->calls.store(static_cast<uint64_t>(std::max<int64_t>(candidate.observed - 1, 0)));
   confirm(entry, tape, std::move(host));
   state_.observed_in_a_row = 0;
-  state_.add(entry);
+  state_.add(entry, observation.inputs.leaves);
 }
 
 void ObservedCall::finish(Observation::State& observation, const CompiledCore::Ending& ending,

@@ -6,6 +6,7 @@
 #include "compile/tape_rules.h"
 #include "observe/state/entry_state.h"
 #include "observe/tape/replay.h"
+#include "runtime/backends.h"
 #include "tensors/wrapper_keys.h"
 
 /// Programs that are made of recordings.
@@ -34,11 +35,12 @@ Options ObservedCall::options_for(bool reads) const {
 
 compiling::Compilation ObservedCall::make(const aot::FlatFunction& function,
                                           const std::vector<at::Tensor>& arguments,
-                                          const Options& options, const Tape* before) {
+                                          const Options& options, const Tape* before,
+                                          compiling::ManySizes* sizes) {
   compiling::Compilation made =
-      compiling::compile_function(function, arguments, options, compilers_);
-  check_histories(*made.plan, arguments, before);
-  compiling::dump(made, options_);
+      compiling::compile_function(function, arguments, options, compilers_, sizes);
+  if (made.plan != nullptr) check_histories(*made.plan, arguments, before);
+  if (made.is_new) compiling::dump(made, options_);
   state_.trace_seconds.fetch_add(made.trace_seconds);
   state_.compile_seconds.fetch_add(made.compile_seconds);
   return made;
@@ -109,8 +111,16 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
   std::vector<Entry::Holders> holders;
   for (const observe::CapturedTensor& captured : tape->captured)
     holders.emplace_back(captured.tensor);
-  compiling::Compilation made = make(observe::replay(tape, observe::whole(*tape)), arguments,
-                                     options_for(reads), observation.before.get());
+  compiling::ManySizes sizes{state_.sized_programs, !is_like_others_ && is_within_limit()};
+  const bool may_be_sized = split == nullptr && options_.dynamic == Dynamic::Automatic &&
+                            runtime::traits_of(options_.backend).takes_sizes;
+  compiling::Compilation made =
+      make(observe::replay(tape, observe::whole(*tape)), arguments, options_for(reads),
+           observation.before.get(), may_be_sized ? &sizes : nullptr);
+  if (made.plan == nullptr) {
+    observation.candidate->is_beyond_limit = !is_within_limit();
+    return nullptr;
+  }
   auto entry =
       std::make_shared<Entry>(CallKind(observation.now, state_.modules.read(),
                                        options_.depends_on ? options_.depends_on.value() : nullptr,

@@ -139,7 +139,7 @@ CallPlan plan_inference(TracedFunction traced, const std::vector<at::Tensor>& ar
                                           compilers.num_params_buffers),
                      "inference");
   return {.name = runtime::function_name,
-          .prologue = std::move(frame.prologue),
+          .prologue = std::make_shared<const runtime::Prologue>(std::move(frame.prologue)),
           .forward = std::move(forward),
           .num_outputs = num_outputs(graph),
           .first_saved_output = num_outputs(graph),
@@ -250,14 +250,18 @@ PartitionedGraphs partition_with_states(JointGraph& joint, const TracedFunction&
   return halves;
 }
 
+/// Whether second derivatives are wanted, and to be had.
+bool has_derivatives(const TracedFunction& traced, const Options& options) {
+  return options.double_backward && !traced.trace.has_backward_writes() &&
+         !sets_generators(traced.trace.graph);
+}
+
 /// The backward as something that can be differentiated; null if the options do not want it.
 std::shared_ptr<runtime::DifferentiableBackward> differentiable_backward(
     std::unique_ptr<tracing::DifferentiableTrace> open, const TracedFunction& traced,
     const JointGraph& joint, const PartitionedGraphs& halves, const Options& options,
     const detail::Compilers& compilers, Stages& stages) {
-  if (!options.double_backward || traced.trace.has_backward_writes() ||
-      sets_generators(traced.trace.graph))
-    return nullptr;
+  if (!has_derivatives(traced, options)) return nullptr;
   std::shared_ptr<runtime::DifferentiableBackward> made;
   if (open != nullptr) {
     made = make_open_trace_gradient(std::move(open), traced.trace.graph, joint, halves,
@@ -279,10 +283,12 @@ std::vector<bool> donated_by(const BackwardPlan& backward) {
   return donated;
 }
 
-/// The plan for a function with results that have a history.
+/// The plan for a function with results that have a history. `sized_derivatives`: gets the second
+/// derivatives of a graph that takes sizes; null: it takes none.
 CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::DifferentiableTrace> open,
                        const std::vector<at::Tensor>& arguments, const Options& options,
-                       const detail::Compilers& compilers, Stages& stages) {
+                       const detail::Compilers& compilers, Stages& stages,
+                       std::shared_ptr<const SizedDerivatives>* sized_derivatives = nullptr) {
   CallFrame& frame = traced.frame;
   JointGraph joint(traced.trace.graph);
   // The nodes of an open trace have all their operands.
@@ -297,8 +303,14 @@ CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::Different
   });
   const int32_t first_saved =
       num_outputs(halves.forward) - static_cast<int32_t>(halves.saved.size());
-  std::shared_ptr<runtime::DifferentiableBackward> derivatives =
-      differentiable_backward(std::move(open), traced, joint, halves, options, compilers, stages);
+  std::shared_ptr<runtime::DifferentiableBackward> derivatives;
+  if (sized_derivatives == nullptr) {
+    derivatives =
+        differentiable_backward(std::move(open), traced, joint, halves, options, compilers, stages);
+  } else if (has_derivatives(traced, options)) {
+    *sized_derivatives = make_sized_derivatives(joint, halves, traced.trace, frame.epilogue,
+                                                options, compilers);
+  }
   BackwardPlan backward = plan_backward(halves, traced.trace);
   backward.derivatives = std::move(derivatives);
   backward.autocast = traced.autocast;
@@ -329,7 +341,7 @@ CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::Different
   if (!options.lazy_backward) program->compile();
   backward.program = program;
   return {.name = runtime::function_name,
-          .prologue = std::move(frame.prologue),
+          .prologue = std::make_shared<const runtime::Prologue>(std::move(frame.prologue)),
           .forward = std::move(forward),
           .num_outputs = num_outputs(halves.forward),
           .first_saved_output = first_saved,
@@ -338,6 +350,64 @@ CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::Different
           .differentiates = traced.trace.differentiates,
           .asserts = std::move(asserts),
           .verbose = options.verbose};
+}
+
+std::shared_ptr<Stages> make_stages(const Options& options) {
+  return std::make_shared<Stages>(
+      options.skip_passes, Stages::Keep::All,
+      options.functionalize_rng ? Stages::Random::FromStates : Stages::Random::FromGenerators);
+}
+
+/// Whether one program for many sizes may serve the function. What is left out is compiled for the
+/// sizes at hand.
+bool is_sizable(const TracedFunction& traced, const std::vector<at::Tensor>& inputs,
+                const Options& options, const detail::Compilers& compilers) {
+  const auto is_inference = [](const at::Tensor& tensor) { return tensor.is_inference(); };
+  return !traced.is_merged && !options.debug_asserts && !options.functionalize_rng &&
+         !options.partitioner.function() && compilers.decompositions == nullptr &&
+         std::none_of(inputs.begin(), inputs.end(), is_inference);
+}
+
+/// Compiles a graph that takes sizes; `traced` is the function for one choice of them.
+SizedProgram::General compile_general(TracedFunction traced, const Graph& graph,
+                                      const std::vector<at::Tensor>& inputs, const Options& options,
+                                      const detail::Compilers& compilers, double trace_seconds) {
+  SizedProgram::General general;
+  general.stages = make_stages(options);
+  traced.trace.graph = graph;
+  general.stages->keep("trace", trace_seconds, graph);
+  general.plan = has_tangents(graph)
+                     ? plan_training(std::move(traced), nullptr, inputs, options, compilers,
+                                     *general.stages, &general.derivatives)
+                     : plan_inference(std::move(traced), inputs, options, compilers,
+                                      *general.stages);
+  general.plan.prologue = nullptr;
+  return general;
+}
+
+/// The plan of a program for many sizes, which is made if there is none yet.
+std::optional<CallPlan> plan_for_many_sizes(const TracedFunction& traced,
+                                            const std::vector<at::Tensor>& inputs,
+                                            const Options& options,
+                                            const detail::Compilers& compilers,
+                                            SizedPrograms& programs, Compilation& result) {
+  const Graph& graph = traced.trace.graph;
+  const GraphNumbers numbers = numbers_of(graph);
+  const std::shared_ptr<SizedPrograms::Family> family = programs.family_of(traced);
+  std::optional<SizedPrograms::Match> match = family->find(numbers);
+  if (!match) {
+    const std::shared_ptr<const FittedGraph> fitted = family->fit(graph, numbers);
+    if (fitted == nullptr) return std::nullopt;
+    const auto program = std::make_shared<SizedProgram>(
+        fitted, compile_general(traced, fitted->graph(), inputs, options, compilers,
+                                result.trace_seconds));
+    family->add(program);
+    match = {program, fitted->sizes_for(numbers.values).value()};
+    result.is_new = true;
+  }
+  result.sized = match->program;
+  result.stages = match->program->stages();
+  return match->program->at(match->sizes, traced);
 }
 
 }  // namespace
@@ -357,25 +427,29 @@ size_t Compilation::num_backwards() const {
 
 Compilation compile_function(const aot::FlatFunction& function,
                              const std::vector<at::Tensor>& inputs, const Options& options,
-                             const detail::Compilers& compilers) {
+                             const detail::Compilers& compilers, ManySizes* sizes) {
   Compilation result;
-  result.stages = std::make_shared<Stages>(
-      options.skip_passes, Stages::Keep::All,
-      options.functionalize_rng ? Stages::Random::FromStates : Stages::Random::FromGenerators);
-  Stages& stages = *result.stages;
   auto [traced, trace_seconds] =
       Stages::run([&] { return trace_function(function, inputs, options); });
   result.trace_seconds = trace_seconds;
-  auto [plan, seconds] = Stages::run([&, &traced = traced] {
+  auto [plan, seconds] = Stages::run([&, &traced = traced]() -> std::optional<CallPlan> {
     std::unique_ptr<tracing::DifferentiableTrace> open = open_trace(traced, options);
     Graph& graph = traced.trace.graph;
     // Only the plan holds the captured tensors, so that the number of their owners tells when they
     // are stale.
     graph.forget_captured();
-    stages.keep("trace", result.trace_seconds, graph);
     if (!options.dump_folder.empty()) result.meta = describe_meta(traced.trace);
     result.objects = objects_of(graph);
     result.with_offsets = traced.is_merged || names_offsets(graph);
+    if (sizes != nullptr && open == nullptr && is_sizable(traced, inputs, options, compilers)) {
+      std::optional<CallPlan> found =
+          plan_for_many_sizes(traced, inputs, options, compilers, sizes->programs, result);
+      if (found || !sizes->compiles_fixed) return found;
+    }
+    result.is_new = true;
+    result.stages = make_stages(options);
+    Stages& stages = *result.stages;
+    stages.keep("trace", result.trace_seconds, graph);
     decompose(traced, compilers, stages);
     return has_tangents(graph)
                ? plan_training(std::move(traced), std::move(open), inputs, options, compilers,
@@ -383,8 +457,9 @@ Compilation compile_function(const aot::FlatFunction& function,
                : plan_inference(std::move(traced), inputs, options, compilers, stages);
   });
   result.compile_seconds = seconds;
-  plan.kept_inputs = runtime::find_kept_inputs(plan);
-  result.plan = std::make_shared<const CallPlan>(std::move(plan));
+  if (!plan) return result;
+  plan->kept_inputs = runtime::find_kept_inputs(*plan);
+  result.plan = std::make_shared<const CallPlan>(std::move(*plan));
   return result;
 }
 

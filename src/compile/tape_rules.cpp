@@ -59,9 +59,9 @@ std::vector<observe::WeakTensor> leaves_without_grads(const Tape& tape,
   }
   using Kind = runtime::Prologue::Input::Kind;
   std::unordered_set<const c10::TensorImpl*> with_used_grad;
-  for (const runtime::Prologue::Input& input : plan.prologue.inputs) {
+  for (const runtime::Prologue::Input& input : plan.prologue->inputs) {
     if (input.kind != Kind::GradOfInput) continue;
-    const auto& leaf = plan.prologue.inputs[static_cast<size_t>(input.index)];
+    const auto& leaf = plan.prologue->inputs[static_cast<size_t>(input.index)];
     with_used_grad.insert(leaf.captured.unsafeGetTensorImpl());
   }
   std::vector<observe::WeakTensor> leaves;
@@ -100,7 +100,7 @@ void check_histories(const runtime::CallPlan& plan, const std::vector<at::Tensor
                      const Tape* before) {
   using Kind = runtime::Prologue::Input::Kind;
   for (const runtime::Epilogue::Write& write : plan.epilogue.writes) {
-    const runtime::Prologue::Input& input = plan.prologue.inputs[static_cast<size_t>(write.input)];
+    const runtime::Prologue::Input& input = plan.prologue->inputs[static_cast<size_t>(write.input)];
     const bool is_growing = input.kind == Kind::Captured ||
                             (input.kind == Kind::Argument &&
                              is_continued(arguments[static_cast<size_t>(input.index)], before));

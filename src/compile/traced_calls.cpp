@@ -87,8 +87,8 @@ Served CompiledCore::serve_traced(const FlatTree& inputs, const aot::FlatFunctio
     lock.lock();
     if (generation == state_->generation) {
       if (stale != nullptr) state_->remove(stale);
-      if (count != 0 && stale == nullptr) state_->recompiles.fetch_add(1);
-      state_->add(entry);
+      state_->compilations.fetch_add(1);
+      state_->add(entry, inputs.leaves);
     }
   }
   if (!entry->eager_reason.empty()) {

@@ -8,6 +8,7 @@
 #include "ahead/errors.h"
 #include "base/log.h"
 #include "derivative/tangent_layouts.h"
+#include "ir/sizes/graph_numbers.h"
 #include "ops/facts/node_facts.h"
 #include "runtime/backends.h"
 #include "runtime/compile_request.h"
@@ -63,6 +64,7 @@ BackwardProgram::BackwardProgram(Graph graph, Reach reach, const std::vector<siz
     : BackwardVariants(graph, find_order(graph, edges, donated)),
       graph_(std::move(graph)),
       reach_(std::move(reach)),
+      edges_(edges),
       donated_(with_size(std::move(donated), graph_.inputs().size())),
       compiler_(std::move(compiler)),
       deterministic_(deterministic_mode()) {}
@@ -78,7 +80,7 @@ BackwardProgram::PartPtr BackwardProgram::compile(const Graph& graph,
   for (const Graph::Input& input : graph.inputs()) {
     if (input.slot.kind == Slot::Kind::Tangent) {
       part->tangents.push_back(input.value->meta);
-    } else {
+    } else if (input.slot.kind != Slot::Kind::Sizes) {
       part->needs.push_back(input.value->is_used());
     }
   }
@@ -162,19 +164,23 @@ size_t BackwardProgram::num_variants() const {
   return special_.size() + (complete_.load() == nullptr ? 0 : 1);
 }
 
-/// Whether all defined tangents have the layout that they had in the trace.
-bool BackwardProgram::is_as_traced(const std::vector<at::Tensor>& tangents) const {
+bool BackwardProgram::is_complete_for(const std::vector<at::Tensor>& tangents, const Mask& wanted,
+                                      const std::vector<TensorMeta>& layouts) const {
   for (size_t i = 0; i < tangents.size(); ++i) {
-    if (tangents[i].defined() && tangents[i].strides() != this->tangents()[i].strides) return false;
+    if (!tangents[i].defined() || tangents[i].strides() != layouts[i].strides) return false;
   }
-  return true;
+  return all(wanted) && deterministic_mode() == deterministic_;
 }
 
 BackwardProgram::PartPtr BackwardProgram::variant(const std::vector<at::Tensor>& tangents,
                                                   const Mask& wanted) {
-  const bool is_complete = all(are_defined(tangents)) && all(wanted) && is_as_traced(tangents) &&
-                           deterministic_mode() == deterministic_;
-  return is_complete ? complete() : special(tangents, wanted);
+  return is_complete_for(tangents, wanted, this->tangents()) ? complete()
+                                                             : special(tangents, wanted);
+}
+
+std::shared_ptr<BackwardProgram> BackwardProgram::at(const std::vector<int64_t>& sizes) const {
+  return std::make_shared<BackwardProgram>(at_sizes(graph_, sizes), reach_, edges_, donated_,
+                                           compiler_);
 }
 
 }  // namespace ahead::compiling

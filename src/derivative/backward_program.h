@@ -36,6 +36,13 @@ class BackwardProgram final : public runtime::BackwardVariants {
   /// Compiles for the case that all tangents are defined, with the layouts of the graph, and all
   /// gradients are wanted.
   void compile() { complete(); }
+  /// What compile() makes, once it is asked for.
+  PartPtr complete();
+  /// Whether complete() is the backward for tangents like these, in the modes there are now.
+  bool is_complete_for(const std::vector<at::Tensor>& tangents, const Mask& wanted,
+                       const std::vector<TensorMeta>& layouts) const;
+  /// The same backward for one choice of the sizes that its graph takes.
+  std::shared_ptr<BackwardProgram> at(const std::vector<int64_t>& sizes) const;
 
   PartPtr variant(const std::vector<at::Tensor>& tangents, const Mask& wanted) override;
   size_t num_variants() const override;
@@ -44,16 +51,15 @@ class BackwardProgram final : public runtime::BackwardVariants {
  private:
   using Key = std::vector<int64_t>;
 
-  PartPtr complete();
   PartPtr special(const std::vector<at::Tensor>& tangents, const Mask& wanted);
   PartPtr rare(const std::vector<at::Tensor>& tangents, const Mask& wanted);
   PartPtr find(const Key& key) const;
   PartPtr compile(const Graph& graph, const aot::GraphCompiler& compiler) const;
   PartPtr compile(const std::vector<at::Tensor>& tangents, const Mask& wanted) const;
-  bool is_as_traced(const std::vector<at::Tensor>& tangents) const;
 
   const Graph graph_;
   const Reach reach_;
+  const std::vector<size_t> edges_;
   const std::vector<bool> donated_;  ///< for each input
   const aot::GraphCompiler compiler_;
   const int64_t deterministic_;  ///< the mode of the call that was compiled; see variant()

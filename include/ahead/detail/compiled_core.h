@@ -29,7 +29,8 @@ struct CompileStats {
   uint64_t eager_calls = 0;     ///< ran the function itself, with nothing to gain
   uint64_t value_misses = 0;    ///< programs left because a value that is read was another one
   uint64_t traces = 0;          ///< recordings, or functions, that were traced
-  uint64_t recompiles = 0;      ///< programs made after the first
+  uint64_t compilations = 0;    ///< programs that were made, each for some sizes or for many
+  uint64_t recompiles = 0;      ///< those after the first
   uint64_t guard_failures = 0;  ///< calls that no program fitted, the first one not counted
   double trace_seconds = 0;
   double compile_seconds = 0;  ///< everything after the trace

@@ -82,7 +82,7 @@ class Call {
  private:
   void gather_inputs() {
     RECORD_USER_SCOPE("ahead.prologue");
-    inputs_ = graph_inputs(plan_.prologue, *args_);
+    inputs_ = graph_inputs(*plan_.prologue, *args_);
     if (plan_.verbose) log_tensors(plan_.name + " is given", inputs_);
   }
 
@@ -90,7 +90,7 @@ class Call {
   /// graph needs them.
   void let_go(std::vector<at::Tensor>& arguments) {
     for (size_t i = 0; i < inputs_.size(); ++i) {
-      const bool is_argument = plan_.prologue.inputs[i].kind == Prologue::Input::Kind::Argument;
+      const bool is_argument = plan_.prologue->inputs[i].kind == Prologue::Input::Kind::Argument;
       if (is_argument && !plan_.kept_inputs[i]) inputs_[i].reset();
     }
     for (at::Tensor& argument : arguments) argument.reset();

@@ -15,14 +15,14 @@ namespace {
 /// A graph input. For a synthetic base, which would have to be made, its first argument.
 const at::Tensor& input_of(const CallPlan& plan, const std::vector<at::Tensor>& args,
                            size_t index) {
-  const Prologue::Input& input = plan.prologue.inputs[index];
+  const Prologue::Input& input = plan.prologue->inputs[index];
   switch (input.kind) {
     case Prologue::Input::Kind::Argument:
       return args[static_cast<size_t>(input.index)];
     case Prologue::Input::Kind::Captured:
       return input.captured;
     case Prologue::Input::Kind::Base: {
-      const Prologue::Base& base = plan.prologue.bases[static_cast<size_t>(input.index)];
+      const Prologue::Base& base = plan.prologue->bases[static_cast<size_t>(input.index)];
       return args[static_cast<size_t>(base.arguments[0])];
     }
     case Prologue::Input::Kind::GradOfInput:
@@ -39,12 +39,12 @@ bool is_guarded_apart(const Prologue::Input& input) {
 bool is_alone(const CallPlan& plan, const std::vector<at::Tensor>& args, int32_t index) {
   const auto position = static_cast<size_t>(index);
   const at::Tensor& written = input_of(plan, args, position);
-  const bool is_base = plan.prologue.inputs[position].kind == Prologue::Input::Kind::Base;
-  for (size_t i = 0; i < plan.prologue.inputs.size(); ++i) {
+  const bool is_base = plan.prologue->inputs[position].kind == Prologue::Input::Kind::Base;
+  for (size_t i = 0; i < plan.prologue->inputs.size(); ++i) {
     if (i == position) continue;
     const at::Tensor& other = input_of(plan, args, i);
     const bool is_repeated =
-        other.is_same(written) && plan.prologue.inputs[i].kind == Prologue::Input::Kind::Argument;
+        other.is_same(written) && plan.prologue->inputs[i].kind == Prologue::Input::Kind::Argument;
     if (is_repeated) continue;
     if (is_base ? other.is_alias_of(written) : overlap(other, written)) return false;
   }
@@ -105,11 +105,11 @@ CallGuard::CallGuard(const CallPlan& plan, const std::vector<at::Tensor>& args, 
     arguments_.emplace_back(args[i], with_offsets);
     first_same_.push_back(seen.add(args[i].unsafeGetTensorImpl(), static_cast<int32_t>(i)));
   }
-  for (size_t i = 0; i < plan.prologue.inputs.size(); ++i) {
-    if (!is_guarded_apart(plan.prologue.inputs[i])) continue;
+  for (size_t i = 0; i < plan.prologue->inputs.size(); ++i) {
+    if (!is_guarded_apart(plan.prologue->inputs[i])) continue;
     captured_.emplace_back(input_of(plan, args, i), with_offsets);
   }
-  for (const Prologue::Base& base : plan.prologue.bases)
+  for (const Prologue::Base& base : plan.prologue->bases)
     bases_.emplace_back(base_of(base, args), true);
   for (const Epilogue::NewGrad& grad : plan.epilogue.new_grads) {
     had_grad_.push_back(input_of(plan, args, static_cast<size_t>(grad.input)).grad().defined());
@@ -120,8 +120,8 @@ CallGuard::CallGuard(const CallPlan& plan, const std::vector<at::Tensor>& args, 
 CallGuard::Descents CallGuard::find_descents(const CallPlan& plan,
                                              const std::vector<at::Tensor>& args) {
   std::vector<at::Tensor> tensors = args;
-  for (size_t i = 0; i < plan.prologue.inputs.size(); ++i) {
-    if (is_guarded_apart(plan.prologue.inputs[i])) tensors.push_back(input_of(plan, args, i));
+  for (size_t i = 0; i < plan.prologue->inputs.size(); ++i) {
+    if (is_guarded_apart(plan.prologue->inputs[i])) tensors.push_back(input_of(plan, args, i));
   }
   const auto is_computed = [](const at::Tensor& tensor) {
     return tensor.defined() && !tensor.is_leaf();
@@ -171,8 +171,8 @@ bool CallGuard::is_written_alone(const CallPlan& plan, const std::vector<at::Ten
 
 /// Whether each argument that was a captured tensor of the function as well is that tensor again.
 bool CallGuard::are_known(const CallPlan& plan, const std::vector<at::Tensor>& args) {
-  for (size_t i = 0; i < plan.prologue.inputs.size(); ++i) {
-    const Prologue::Input& input = plan.prologue.inputs[i];
+  for (size_t i = 0; i < plan.prologue->inputs.size(); ++i) {
+    const Prologue::Input& input = plan.prologue->inputs[i];
     if (is_guarded_apart(input) || !input.captured.defined()) continue;
     if (!input_of(plan, args, i).is_same(input.captured)) return false;
   }
@@ -181,12 +181,12 @@ bool CallGuard::are_known(const CallPlan& plan, const std::vector<at::Tensor>& a
 
 /// Whether each synthetic base has the metadata it had, and the same arguments are its views.
 bool CallGuard::have_same_bases(const CallPlan& plan, const std::vector<at::Tensor>& args) const {
-  for (size_t i = 0; i < plan.prologue.bases.size(); ++i) {
-    const at::Tensor base = base_of(plan.prologue.bases[i], args);
+  for (size_t i = 0; i < plan.prologue->bases.size(); ++i) {
+    const at::Tensor base = base_of(plan.prologue->bases[i], args);
     if (!base.defined() || !bases_[i].holds(base)) return false;
-    if (tracked_by(base, plan.prologue.bases[i], args) != plan.prologue.bases[i].tracked)
+    if (tracked_by(base, plan.prologue->bases[i], args) != plan.prologue->bases[i].tracked)
       return false;
-    if (version_counters(plan.prologue.bases[i], args) != plan.prologue.bases[i].counters)
+    if (version_counters(plan.prologue->bases[i], args) != plan.prologue->bases[i].counters)
       return false;
   }
   return true;
@@ -196,7 +196,7 @@ bool CallGuard::have_same_bases(const CallPlan& plan, const std::vector<at::Tens
 bool CallGuard::writes_to_no_leaf(const CallPlan& plan, const std::vector<at::Tensor>& args) {
   return std::none_of(
       plan.epilogue.writes.begin(), plan.epilogue.writes.end(), [&](const Epilogue::Write& write) {
-        const Prologue::Input& input = plan.prologue.inputs[static_cast<size_t>(write.input)];
+        const Prologue::Input& input = plan.prologue->inputs[static_cast<size_t>(write.input)];
         if (!write.seen_by_autograd || input.kind != Prologue::Input::Kind::Argument) return false;
         const at::Tensor& written = args[static_cast<size_t>(input.index)];
         return written.requires_grad() && written.is_leaf();
@@ -210,8 +210,8 @@ bool CallGuard::holds(const CallPlan& plan, const std::vector<at::Tensor>& args)
   }
   if (!are_known(plan, args)) return false;
   size_t next = 0;
-  for (size_t i = 0; i < plan.prologue.inputs.size(); ++i) {
-    if (!is_guarded_apart(plan.prologue.inputs[i])) continue;
+  for (size_t i = 0; i < plan.prologue->inputs.size(); ++i) {
+    if (!is_guarded_apart(plan.prologue->inputs[i])) continue;
     const at::Tensor& tensor = input_of(plan, args, i);
     if (!tensor.defined() || !captured_[next++].holds(tensor)) return false;
   }
@@ -221,7 +221,7 @@ bool CallGuard::holds(const CallPlan& plan, const std::vector<at::Tensor>& args)
     if (owner.grad().defined() != had_grad_[i] || !owner.is_leaf()) return false;
   }
   return (args.size() < 2 || same_identities(args)) &&
-         (plan.prologue.bases.empty() || have_same_bases(plan, args)) &&
+         (plan.prologue->bases.empty() || have_same_bases(plan, args)) &&
          ((plan.epilogue.writes.empty() && plan.epilogue.resets.empty() &&
            plan.backward.writes.empty()) ||
           (is_written_alone(plan, args) && writes_to_no_leaf(plan, args))) &&
@@ -236,8 +236,8 @@ std::string CallGuard::reason(const CallPlan& plan, const std::vector<at::Tensor
   }
   if (!are_known(plan, args)) return "an argument was a tensor that the function has by itself too";
   size_t next = 0;
-  for (size_t i = 0; i < plan.prologue.inputs.size(); ++i) {
-    if (!is_guarded_apart(plan.prologue.inputs[i])) continue;
+  for (size_t i = 0; i < plan.prologue->inputs.size(); ++i) {
+    if (!is_guarded_apart(plan.prologue->inputs[i])) continue;
     const at::Tensor& tensor = input_of(plan, args, i);
     if (!tensor.defined()) return "a gradient that was there is undefined";
     const std::string difference = captured_[next++].difference(tensor);

@@ -134,16 +134,19 @@ struct Epilogue {
     Source source;
     uint64_t version_bumps;
     bool grows = false;
+    bool operator==(const Reset&) const = default;
   };
   /// The function calls requires_grad_() on a graph input.
   struct RequiresGradChange {
     int32_t input;
     bool requires_grad;
+    bool operator==(const RequiresGradChange&) const = default;
   };
   /// A graph output becomes the `.grad` of a graph input.
   struct NewGrad {
     int32_t input;
     int32_t output;
+    bool operator==(const NewGrad&) const = default;
   };
   /// One result of the function.
   struct Result {
@@ -157,11 +160,13 @@ struct Epilogue {
     int32_t history = -1;
     /// For a tensor that was set_() to memory of an input: its version, of its own; -1: no such.
     int64_t own_version = -1;
+    bool operator==(const Result&) const = default;
   };
   /// A tensor that the function made and then wrote to.
   struct NewVersion {
     int32_t output;
     uint32_t version;
+    bool operator==(const NewVersion&) const = default;
   };
 
   /// Arguments with a synthetic base that get a new grad_fn once the base was written to.
@@ -249,7 +254,9 @@ struct BackwardPlan {
 /// What happens on a call, decided when the function was compiled. Frozen once it is made.
 struct CallPlan {
   std::string name;
-  Prologue prologue;
+  /// Plans of one program for other sizes share it where they hold the same tensors, whose owners
+  /// are counted.
+  std::shared_ptr<const Prologue> prologue = std::make_shared<const Prologue>();
   aot::Executable forward;
   int32_t num_outputs = 0;  ///< of the forward graph
   /// Where the forward graph's outputs begin to be saved values.

@@ -26,7 +26,7 @@ bool needs_all(const CallPlan& plan) {
     return step.source.kind == Source::Kind::Argument;
   };
   const Epilogue& epilogue = plan.epilogue;
-  return plan.asserts != nullptr || !plan.prologue.bases.empty() || !epilogue.reshapes.empty() ||
+  return plan.asserts != nullptr || !plan.prologue->bases.empty() || !epilogue.reshapes.empty() ||
          !epilogue.rebased_arguments.empty() || !epilogue.version_bumps.empty() ||
          std::any_of(epilogue.resets.begin(), epilogue.resets.end(), is_argument) ||
          std::any_of(epilogue.views.begin(), epilogue.views.end(), is_argument) ||
@@ -54,7 +54,7 @@ void keep_for_epilogue(const Epilogue& epilogue, const Keep& keep) {
 
 std::vector<bool> find_kept_inputs(const CallPlan& plan) {
   if (needs_all(plan)) return {};
-  std::vector<bool> kept(plan.prologue.inputs.size(), false);
+  std::vector<bool> kept(plan.prologue->inputs.size(), false);
   const auto keep = [&](int32_t input) { kept[static_cast<size_t>(input)] = true; };
   if (plan.backward.program != nullptr) keep_for_backward(plan.backward, keep);
   keep_for_epilogue(plan.epilogue, keep);

@@ -10,14 +10,30 @@ uint64_t next_id() {
   return next++;
 }
 
+std::vector<TensorMeta> at_sizes(std::vector<TensorMeta> metas, c10::ArrayRef<int64_t> sizes) {
+  for (TensorMeta& meta : metas) {
+    meta.sizes = meta.sizes.at(sizes);
+    meta.strides = meta.strides.at(sizes);
+    meta.offset = meta.offset.at(sizes);
+  }
+  return metas;
+}
+
 }  // namespace
 
 BackwardVariants::BackwardVariants(const Graph& graph, Order order)
     : id_(next_id()), order_(std::move(order)) {
   for (const Graph::Input& input : graph.inputs()) {
+    if (input.slot.kind == Slot::Kind::Sizes) continue;
     const bool is_tangent = input.slot.kind == Slot::Kind::Tangent;
     (is_tangent ? tangents_ : saved_).push_back(input.value->meta);
   }
 }
+
+BackwardVariants::BackwardVariants(const BackwardVariants& general, c10::ArrayRef<int64_t> sizes)
+    : id_(next_id()),
+      order_(general.order_),
+      saved_(at_sizes(general.saved_, sizes)),
+      tangents_(at_sizes(general.tangents_, sizes)) {}
 
 }  // namespace ahead::runtime

@@ -58,8 +58,10 @@ class BackwardVariants {
   const std::vector<TensorMeta>& saved() const { return saved_; }
 
  protected:
-  /// The graph takes Saved values and then Tangents, and returns gradients.
+  /// The graph takes Saved values, then Tangents and maybe Sizes, and returns gradients.
   BackwardVariants(const Graph& graph, Order order);
+  /// The same backward as another one, where sizes are these.
+  BackwardVariants(const BackwardVariants& general, c10::ArrayRef<int64_t> sizes);
 
  private:
   const uint64_t id_;

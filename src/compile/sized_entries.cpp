@@ -1,0 +1,43 @@
+#include "compile/sized_entries.h"
+
+#include <algorithm>
+
+#include "base/hash.h"
+
+namespace ahead::detail {
+namespace {
+
+/// Lets go of the half that ran longest ago.
+void forget_half(SizedEntries::Map& map) {
+  std::vector<uint64_t> runs;
+  for (const auto& [key, entry] : map) runs.push_back(entry->last_run.load());
+  const auto middle = runs.begin() + static_cast<std::ptrdiff_t>(runs.size() / 2);
+  std::nth_element(runs.begin(), middle, runs.end());
+  std::erase_if(map, [&](const auto& each) { return each.second->last_run.load() < *middle; });
+}
+
+}  // namespace
+
+uint64_t SizedEntries::key_of(const std::vector<at::Tensor>& arguments) {
+  uint64_t key = arguments.size();
+  for (const at::Tensor& argument : arguments) {
+    for (const int64_t size : argument.sizes())
+      key = hash_combine(key, static_cast<uint64_t>(size));
+  }
+  return key;
+}
+
+void SizedEntries::add(uint64_t key, std::shared_ptr<Entry> entry) {
+  auto changed = std::make_shared<Map>(*all());
+  if (changed->size() >= kMost) forget_half(*changed);
+  changed->emplace(key, std::move(entry));
+  map_.store(std::move(changed));
+}
+
+void SizedEntries::remove(const std::shared_ptr<compiling::SizedProgram>& program) {
+  auto changed = std::make_shared<Map>(*all());
+  std::erase_if(*changed, [&](const auto& each) { return each.second->compiled.sized == program; });
+  map_.store(std::move(changed));
+}
+
+}  // namespace ahead::detail

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "compile/entry.h"
+
+namespace ahead::detail {
+
+/// The entries of programs for many sizes, one for each choice of sizes for which the function was
+/// seen to do what the program does; found by the sizes of the arguments. Readers never wait;
+/// writers hold a lock of their own.
+class SizedEntries {
+ public:
+  using Map = std::unordered_multimap<uint64_t, std::shared_ptr<Entry>>;
+
+  /// So many are kept; of more, those that ran last.
+  static constexpr size_t kMost = 4096;
+
+  /// Equal for arguments of equal sizes.
+  static uint64_t key_of(const std::vector<at::Tensor>& arguments);
+
+  std::shared_ptr<const Map> all() const { return map_.load(); }
+  bool empty() const { return all()->empty(); }
+  void add(uint64_t key, std::shared_ptr<Entry> entry);
+  /// Removes all entries of a program.
+  void remove(const std::shared_ptr<compiling::SizedProgram>& program);
+  void clear() { map_.store(std::make_shared<const Map>()); }
+
+ private:
+  std::atomic<std::shared_ptr<const Map>> map_{std::make_shared<const Map>()};
+};
+
+}  // namespace ahead::detail

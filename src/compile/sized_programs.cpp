@@ -1,0 +1,183 @@
+#include "compile/sized_programs.h"
+
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+
+#include "tensors/below_tracing.h"
+
+namespace ahead::compiling {
+namespace {
+
+using runtime::CallPlan;
+using runtime::Epilogue;
+using runtime::Prologue;
+using runtime::ViewStep;
+using tracing::JointTrace;
+
+/// So many kinds of graphs, and graphs of a kind, are remembered.
+constexpr size_t most_families = 16;
+constexpr size_t most_samples = 8;
+/// So often one kind is fitted again because the sizes that came next did not fit.
+constexpr size_t most_programs = 4;
+
+template <class List, class Alike>
+bool all_alike(const List& a, const List& b, const Alike& alike) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), alike);
+}
+
+bool are_alike(const Prologue& a, const Prologue& b) {
+  return all_alike(a.inputs, b.inputs, [](const Prologue::Input& x, const Prologue::Input& y) {
+    return x.kind == y.kind && x.index == y.index;
+  });
+}
+
+/// Whether the same is done after the graph, with whatever numbers.
+bool are_alike(const Epilogue& a, const Epilogue& b) {
+  const auto writes = [](const Epilogue::Write& x, const Epilogue::Write& y) {
+    return x.input == y.input && x.output == y.output &&
+           x.seen_by_autograd == y.seen_by_autograd && x.version_bumps == y.version_bumps &&
+           x.geometry.has_value() == y.geometry.has_value() && x.in_graph == y.in_graph;
+  };
+  const auto views = [](const ViewStep& x, const ViewStep& y) {
+    return x.op == y.op && x.source == y.source && x.no_grad == y.no_grad &&
+           x.is_relative == y.is_relative && x.is_one_of_several == y.is_one_of_several &&
+           x.rest.size() == y.rest.size();
+  };
+  return a.inference_outputs == b.inference_outputs && a.new_versions == b.new_versions &&
+         a.requires_grad_changes == b.requires_grad_changes && a.resets == b.resets &&
+         a.new_grads == b.new_grads && a.results == b.results &&
+         a.num_reset_views == b.num_reset_views && a.grad_mode_after == b.grad_mode_after &&
+         all_alike(a.writes, b.writes, writes) && all_alike(a.views, b.views, views);
+}
+
+bool are_alike(const JointTrace& a, const JointTrace& b) {
+  return a.differentiates == b.differentiates && a.reaching_tangents == b.reaching_tangents &&
+         a.gradients_behind == b.gradients_behind &&
+         a.gradients_behind_effects == b.gradients_behind_effects &&
+         a.tangents_leading_to == b.tangents_leading_to &&
+         a.tangents_sharing == b.tangents_sharing &&
+         a.tangents_passing_through == b.tangents_passing_through &&
+         ahead::are_alike(a.graph, b.graph);
+}
+
+/// Sizes of 0 and 1 are special to many operators: graphs for these say nothing about others.
+bool can_be_compared(const GraphNumbers& a, const GraphNumbers& b) {
+  bool is_other = false;
+  for (size_t i = 0; i < a.values.size(); ++i) {
+    if (a.values[i] == b.values[i]) continue;
+    is_other = true;
+    if (a.is_input_size[i] && std::min(a.values[i], b.values[i]) < 2) return false;
+  }
+  return is_other;
+}
+
+}  // namespace
+
+std::shared_ptr<const Prologue> SizedProgram::share(const Prologue& prologue) const {
+  const auto is_same = [](const Prologue::Input& x, const Prologue::Input& y) {
+    return x.captured.is_same(y.captured);
+  };
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::shared_ptr<const Prologue> last = last_prologue_.lock();
+  if (last != nullptr && all_alike(last->inputs, prologue.inputs, is_same)) return last;
+  last = std::make_shared<const Prologue>(prologue);
+  last_prologue_ = last;
+  return last;
+}
+
+CallPlan SizedProgram::at(const std::vector<int64_t>& sizes, const TracedFunction& traced) const {
+  const tracing::BelowTracing below;
+  const at::Tensor given = at::tensor(sizes, at::kLong);
+  CallPlan plan = general_.plan;
+  plan.prologue = share(traced.frame.prologue);
+  plan.forward = with_last_argument(plan.forward, given);
+  const std::vector<Epilogue::Write> writes = std::move(plan.epilogue.writes);
+  plan.epilogue = traced.frame.epilogue;
+  for (size_t i = 0; i < writes.size(); ++i) {
+    plan.epilogue.writes[i].output = writes[i].output;
+    plan.epilogue.writes[i].in_graph = writes[i].in_graph;
+  }
+  if (plan.backward.program == nullptr) return plan;
+  plan.backward.program =
+      backward_at_sizes(std::static_pointer_cast<BackwardProgram>(plan.backward.program), given);
+  if (general_.derivatives != nullptr)
+    plan.backward.derivatives = general_.derivatives->at(sizes);
+  plan.backward.autocast = traced.autocast;
+  return plan;
+}
+
+SizedPrograms::Family::Family(const TracedFunction& traced) : example_(traced) {
+  example_.function = nullptr;
+  example_.inputs.clear();
+  example_.trace.inputs.clear();
+  example_.trace.results.clear();
+  example_.trace.graph.forget_captured();
+  for (Prologue::Input& input : example_.frame.prologue.inputs) input.captured.reset();
+}
+
+bool SizedPrograms::Family::takes(const TracedFunction& traced) const {
+  return are_alike(example_.trace, traced.trace) &&
+         are_alike(example_.frame.prologue, traced.frame.prologue) &&
+         are_alike(example_.frame.epilogue, traced.frame.epilogue);
+}
+
+std::optional<SizedPrograms::Match> SizedPrograms::Family::find(const GraphNumbers& numbers) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const std::shared_ptr<SizedProgram>& program : programs_) {
+    if (auto sizes = program->graph().sizes_for(numbers.values))
+      return Match{program, std::move(*sizes)};
+  }
+  return std::nullopt;
+}
+
+std::shared_ptr<const FittedGraph> SizedPrograms::Family::fit(const Graph& graph,
+                                                              const GraphNumbers& numbers) {
+  std::vector<GraphNumbers> compared;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const GraphNumbers& sample : samples_) {
+      if (can_be_compared(sample, numbers)) compared.push_back(sample);
+    }
+    const bool is_known = std::any_of(
+        samples_.begin(), samples_.end(),
+        [&](const GraphNumbers& sample) { return sample.values == numbers.values; });
+    if (!is_known && samples_.size() < most_samples) samples_.push_back(numbers);
+    if (programs_.size() >= most_programs) return nullptr;
+  }
+  if (compared.empty()) return nullptr;
+  compared.push_back(numbers);
+  return std::make_shared<const FittedGraph>(graph, compared);
+}
+
+void SizedPrograms::Family::add(std::shared_ptr<SizedProgram> program) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  // The newest was made of the most sizes.
+  programs_.insert(programs_.begin(), std::move(program));
+}
+
+bool SizedPrograms::Family::remove(const std::shared_ptr<SizedProgram>& program) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return std::erase(programs_, program) != 0;
+}
+
+std::shared_ptr<SizedPrograms::Family> SizedPrograms::family_of(const TracedFunction& traced) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const std::shared_ptr<Family>& family : families_) {
+    if (family->takes(traced)) return family;
+  }
+  if (families_.size() >= most_families) families_.erase(families_.begin());
+  return families_.emplace_back(std::make_shared<Family>(traced));
+}
+
+void SizedPrograms::remove(const std::shared_ptr<SizedProgram>& program) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::erase_if(families_, [&](const auto& family) { return family->remove(program); });
+}
+
+void SizedPrograms::clear() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  families_.clear();
+}
+
+}  // namespace ahead::compiling

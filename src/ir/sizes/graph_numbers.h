@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ahead/graph.h"
+
+namespace ahead {
+
+/// The numbers of a graph that are others where the same function is traced for other sizes, in the
+/// order of the graph: sizes, strides and offsets of inputs and results, and the numbers that
+/// operators are given where their schemas allow for sizes.
+struct GraphNumbers {
+  std::vector<int64_t> values;  ///< floating-point numbers by their bits
+  std::vector<bool> is_float;
+  /// For each of them, whether it is a size of an input.
+  std::vector<bool> is_input_size;
+};
+
+/// Those of a graph without symbols.
+GraphNumbers numbers_of(const Graph& graph);
+
+/// Whether two graphs without symbols differ in these numbers only. Captured tensors, the places
+/// that issued calls and example sizes do not count.
+bool are_alike(const Graph& a, const Graph& b);
+
+/// A number of a graph: an integer, an expression over sizes, or the floating-point number whose
+/// bits are the size with this number.
+struct GraphNumber {
+  Dim dim = 0;
+  int32_t float_symbol = -1;  ///< -1: none
+};
+
+/// The graph with other numbers, one for each of numbers_of(graph), for sizes that were `example`:
+/// it takes them as its last input.
+Graph with_numbers(const Graph& graph, const std::vector<GraphNumber>& numbers,
+                   const std::vector<int64_t>& example);
+
+/// A graph with symbols as it is for these sizes. It does not take them any more.
+Graph at_sizes(const Graph& graph, const std::vector<int64_t>& sizes);
+
+}  // namespace ahead

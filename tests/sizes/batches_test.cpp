@@ -1,0 +1,217 @@
+#include "sizes/training.h"
+
+/// Models as people write them, trained with batches of all sizes.
+namespace ahead {
+namespace batches_test {
+
+using at::Tensor;
+using Tensors = std::vector<Tensor>;
+namespace nn = torch::nn;
+namespace F = torch::nn::functional;
+
+Tensors images_and_labels(int64_t n, int64_t height = 12, int64_t width = 12) {
+  return {torch::randn({n, 3, height, width}), torch::randint(10, {n}, at::kLong)};
+}
+
+Tensors tokens_and_targets(int64_t batch, int64_t length) {
+  return {torch::randint(40, {batch, length}, at::kLong),
+          torch::randint(40, {batch, length}, at::kLong)};
+}
+
+struct MlpImpl : nn::Module {
+  MlpImpl() {
+    register_module("first", first);
+    register_module("second", second);
+  }
+  Tensor forward(const Tensors& in) {
+    const Tensor x = second(torch::relu(first(in[0].flatten(1))));
+    return F::cross_entropy(x, in[1]);
+  }
+  nn::Linear first{432, 24}, second{24, 10};
+};
+TORCH_MODULE(Mlp);
+
+TEST(Batches, Mlp) {
+  const CompileStats stats = train_side_by_side<Mlp>(
+      [] { return Mlp(); }, [](int64_t n) { return images_and_labels(n); }, rounds_of(1, 64, 3));
+  expect_few_programs(stats, 3, 64, 12);
+}
+
+struct BlockImpl : nn::Module {
+  BlockImpl() {
+    register_module("norm1", norm1);
+    register_module("norm2", norm2);
+    register_module("qkv", qkv);
+    register_module("out", out);
+    register_module("up", up);
+    register_module("down", down);
+  }
+  Tensor forward(Tensor x) {
+    const int64_t batch = x.size(0), length = x.size(1), width = x.size(2);
+    std::vector<Tensor> parts = qkv(norm1(x)).split(width, 2);
+    for (Tensor& part : parts)
+      part = part.view({batch, length, heads, width / heads}).transpose(1, 2);
+    const Tensor mask = torch::ones({length, length}).tril().to(at::kBool);
+    const double scale = std::sqrt(static_cast<double>(width) / static_cast<double>(heads));
+    const Tensor weights = (parts[0].matmul(parts[1].transpose(-1, -2)) / scale)
+                               .masked_fill(~mask, -1e9)
+                               .softmax(-1);
+    x = x + out(weights.matmul(parts[2]).transpose(1, 2).reshape({batch, length, width}));
+    return x + down(F::gelu(up(norm2(x))));
+  }
+  int64_t heads = 2;
+  nn::LayerNorm norm1{nn::LayerNormOptions({16})}, norm2{nn::LayerNormOptions({16})};
+  nn::Linear qkv{16, 48}, out{16, 16}, up{16, 64}, down{64, 16};
+};
+TORCH_MODULE(Block);
+
+/// Masks and slices of positions are made inside.
+struct GptImpl : nn::Module {
+  GptImpl() {
+    register_module("embedding", embedding);
+    positions = register_parameter("positions", torch::randn({256, 16}));
+    register_module("block1", block1);
+    register_module("block2", block2);
+    register_module("head", head);
+  }
+  Tensor forward(const Tensors& in) {
+    Tensor x = embedding(in[0]) + positions.slice(0, 0, in[0].size(1));
+    x = head(block2(block1(x)));
+    return F::cross_entropy(x.flatten(0, 1), in[1].flatten());
+  }
+  nn::Embedding embedding{40, 16};
+  Tensor positions;
+  Block block1, block2;
+  nn::Linear head{16, 40};
+};
+TORCH_MODULE(Gpt);
+
+TEST(Batches, Gpt) {
+  const CompileStats stats = train_side_by_side<Gpt>(
+      [] { return Gpt(); }, [](int64_t n) { return tokens_and_targets(n, 9); }, rounds_of(1, 64, 2));
+  expect_few_programs(stats, 3, 64, 12);
+}
+
+TEST(Batches, GptOverLengths) {
+  std::vector<int64_t> lengths = shuffled(5, 200);
+  lengths.resize(60);
+  const std::vector<int64_t> again = lengths;
+  lengths.insert(lengths.end(), again.begin(), again.end());
+  const CompileStats stats = train_side_by_side<Gpt>(
+      [] { return Gpt(); }, [](int64_t length) { return tokens_and_targets(2, length); }, lengths);
+  expect_few_programs(stats, 3, 60, 12);
+}
+
+struct ResNetImpl : nn::Module {
+  ResNetImpl() {
+    register_module("stem", stem);
+    register_module("conv", conv);
+    register_module("norm1", norm1);
+    register_module("norm2", norm2);
+    register_module("head", head);
+  }
+  Tensor forward(const Tensors& in) {
+    Tensor x = torch::relu(norm1(stem(in[0])));
+    x = torch::relu(norm2(conv(x)) + x);
+    x = F::max_pool2d(x, F::MaxPool2dFuncOptions(2));
+    x = F::adaptive_avg_pool2d(x, F::AdaptiveAvgPool2dFuncOptions(1)).flatten(1);
+    return F::cross_entropy(head(x), in[1]);
+  }
+  nn::Conv2d stem{nn::Conv2dOptions(3, 8, 3).padding(1)};
+  nn::Conv2d conv{nn::Conv2dOptions(8, 8, 3).padding(1)};
+  nn::BatchNorm2d norm1{8}, norm2{8};
+  nn::Linear head{8, 10};
+};
+TORCH_MODULE(ResNet);
+
+TEST(Batches, ResNetWithBatchNorm) {
+  const CompileStats stats = train_side_by_side<ResNet>(
+      [] { return ResNet(); }, [](int64_t n) { return images_and_labels(n); }, rounds_of(1, 64, 2));
+  expect_few_programs(stats, 3, 64, 12);
+}
+
+TEST(Batches, ResNetOverImageSizes) {
+  const CompileStats stats = train_side_by_side<ResNet>(
+      [] { return ResNet(); }, [](int64_t n) { return images_and_labels(2, 8 + n, 9 + n % 5); },
+      rounds_of(2, 20, 3));
+  expect_few_programs(stats, 4, 19, 12);
+}
+
+/// A convolutional net that flattens by hand.
+struct FlatNetImpl : nn::Module {
+  FlatNetImpl() {
+    register_module("conv", conv);
+    register_module("head", head);
+  }
+  Tensor forward(const Tensors& in) {
+    const Tensor x = torch::relu(conv(in[0]));
+    return F::cross_entropy(head(x.view({x.size(0), x.size(1) * x.size(2) * x.size(3)})), in[1]);
+  }
+  nn::Conv2d conv{nn::Conv2dOptions(3, 4, 3)};
+  nn::Linear head{400, 10};
+};
+TORCH_MODULE(FlatNet);
+
+TEST(Batches, FlattenedByHand) {
+  const CompileStats stats =
+      train_side_by_side<FlatNet>([] { return FlatNet(); },
+                                  [](int64_t n) { return images_and_labels(n); },
+                                  rounds_of(1, 64, 2));
+  expect_few_programs(stats, 3, 64, 12);
+}
+
+template <class Layer>
+struct RecurrentImpl : nn::Module {
+  RecurrentImpl() {
+    register_module("layer", layer);
+    register_module("head", head);
+  }
+  Tensor forward(const Tensors& in) {
+    return F::mse_loss(head(std::get<0>(layer(in[0]))[-1]), in[1]);
+  }
+  Layer layer{6, 8};
+  nn::Linear head{8, 3};
+};
+struct LstmImpl : RecurrentImpl<nn::LSTM> {};
+TORCH_MODULE(Lstm);
+struct GruImpl : RecurrentImpl<nn::GRU> {};
+TORCH_MODULE(Gru);
+
+Tensors sequences(int64_t batch) {
+  return {torch::randn({7, batch, 6}), torch::randn({batch, 3})};
+}
+
+TEST(Batches, Lstm) {
+  const CompileStats stats =
+      train_side_by_side<Lstm>([] { return Lstm(); }, sequences, rounds_of(1, 64, 2));
+  expect_few_programs(stats, 3, 64, 12);
+}
+
+TEST(Batches, Gru) {
+  const CompileStats stats =
+      train_side_by_side<Gru>([] { return Gru(); }, sequences, rounds_of(1, 64, 2));
+  expect_few_programs(stats, 3, 64, 12);
+}
+
+struct EncoderImpl : nn::Module {
+  EncoderImpl() { register_module("encoder", encoder); }
+  Tensor forward(const Tensors& in) {
+    return encoder->forward(in[0], {}, in[1]).pow(2).mean();
+  }
+  nn::TransformerEncoder encoder{
+      nn::TransformerEncoderOptions(nn::TransformerEncoderLayerOptions(8, 2).dropout(0.1), 2)};
+};
+TORCH_MODULE(Encoder);
+
+TEST(Batches, TransformerEncoderWithPaddingMasks) {
+  const auto inputs = [](int64_t batch) {
+    const Tensor mask = torch::arange(5).unsqueeze(0) >= torch::randint(2, 6, {batch, 1});
+    return Tensors{torch::randn({5, batch, 8}), mask};
+  };
+  const CompileStats stats =
+      train_side_by_side<Encoder>([] { return Encoder(); }, inputs, rounds_of(1, 64, 2));
+  expect_few_programs(stats, 3, 64, 12);
+}
+
+}  // namespace batches_test
+}  // namespace ahead
