@@ -29,6 +29,10 @@ class AHEAD_API TreeSpec {
   /// Equal for equal structures, and the same in every process. Objects inside an IValue count by
   /// type.
   uint64_t hash() const;
+  /// The floating-point numbers in it, in order.
+  std::vector<double> reals() const;
+  /// Whether two structures are equal but for the floating-point numbers in them.
+  bool is_like(const TreeSpec& other) const;
   /// The structure in words, for example `(Tensor, 3, [Tensor, none], Batch{images: undefined})`.
   std::string str() const;
 

@@ -84,9 +84,8 @@ CallKind CompiledCore::State::kind_of(const Situation& now, const Options& optio
 }
 
 void CompiledCore::State::add(std::shared_ptr<Entry> entry,
-                              const std::vector<at::Tensor>& arguments) {
-  if (entry->compiled.sized != nullptr)
-    return sized_entries.add(SizedEntries::key_of(arguments), std::move(entry));
+                              const FlatTree& arguments) {
+  if (entry->compiled.sized != nullptr) return sized_entries.add(arguments, std::move(entry));
   auto changed = std::make_shared<Entries>(*entries.load());
   changed->push_back(std::move(entry));
   entries.store(std::move(changed));

@@ -112,14 +112,17 @@ struct CompiledCore::State {
   void for_each_sized(const Situation& now, Visit&& visit) const {
     const std::shared_ptr<const SizedEntries::Map> sized = sized_entries.all();
     if (sized->empty()) return;
-    const auto [first, last] = sized->equal_range(SizedEntries::key_of(now.inputs.leaves));
-    for (auto each = first; each != last; ++each) {
-      if (visit(each->second)) return;
+    for (const uint64_t key :
+         {SizedEntries::key_of(now.inputs), SizedEntries::key_of(now.inputs.leaves)}) {
+      const auto [first, last] = sized->equal_range(key);
+      for (auto each = first; each != last; ++each) {
+        if (visit(each->second)) return;
+      }
     }
   }
   /// Adds or removes an entry, in a copy of the list: other threads may be reading it. `mutex` is
   /// held.
-  void add(std::shared_ptr<Entry> entry, const std::vector<at::Tensor>& arguments);
+  void add(std::shared_ptr<Entry> entry, const FlatTree& arguments);
   /// If it is of a program for many sizes, all entries of that.
   void remove(const std::shared_ptr<Entry>& entry);
   /// Drops all programs.
@@ -165,6 +168,8 @@ struct Observation::State {
   /// `num_fitting` programs that fit, and then programs that fit but for their state.
   std::vector<std::shared_ptr<Entry>> entries;
   size_t num_fitting = 0;
+  /// A program that fits for any value of some numbers, which the call is to confirm.
+  std::shared_ptr<Entry> rechecked;
   std::shared_ptr<observe::Recorder> recorder;
   /// Is ended before the recorder is asked for anything.
   std::optional<observe::RecordingScope> scope;

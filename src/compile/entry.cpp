@@ -3,7 +3,10 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 
+#include "base/same_bits.h"
 #include "observe/state/entry_state.h"
 #include "observe/state/handles.h"
 
@@ -16,6 +19,11 @@ void for_each_captured(const runtime::CallPlan& plan, Visit&& visit) {
   for (const runtime::Prologue::Input& input : plan.prologue->inputs) {
     if (input.kind == runtime::Prologue::Input::Kind::Captured) visit(index++, input.captured);
   }
+}
+
+/// Code is likely to treat these otherwise than the numbers around them.
+bool is_special(double number) {
+  return !std::isfinite(number) || number == 0 || number == 1 || number == -1;
 }
 
 }  // namespace
@@ -32,18 +40,28 @@ CallKind::CallKind(const Situation& now, compiling::ModuleWatch::Readings module
       plan(call_plan),
       guard(*call_plan, arguments, with_offsets) {}
 
+bool CallKind::has_structure(const TreeSpec& now) const {
+  if (free_reals.empty()) return spec == now;
+  if (!spec.is_like(now)) return false;
+  const std::vector<double> before = spec.reals(), reals = now.reals();
+  for (size_t i = 0; i < reals.size(); ++i) {
+    if (free_reals[i] ? is_special(reals[i]) : !same_bits(before[i], reals[i])) return false;
+  }
+  return true;
+}
+
 bool CallKind::fits(const Situation& now, const compiling::ModuleWatch& watch,
                     const Dependence& depends_on, const std::vector<at::Tensor>& arguments) const {
   if (wrapped ? now.outer == nullptr || !wrapped->holds(*now.outer) : now.outer != nullptr)
     return false;
   return ambient == now.ambient && watch.holds(modules) && guard.holds(*plan, arguments) &&
-         spec == now.inputs.spec && (dependence == nullptr || depends_on.is(*dependence));
+         has_structure(now.inputs.spec) && (dependence == nullptr || depends_on.is(*dependence));
 }
 
 std::string CallKind::reason(const Situation& now, const compiling::ModuleWatch& watch,
                              const Dependence& depends_on,
                              const std::vector<at::Tensor>& arguments) const {
-  if (spec != now.inputs.spec)
+  if (!has_structure(now.inputs.spec))
     return "made for " + spec.str() + ", not for " + now.inputs.spec.str();
   if (ambient != now.ambient) return ambient.difference(now.ambient);
   if (!watch.holds(modules))
@@ -90,6 +108,16 @@ std::optional<std::vector<at::Tensor>> Entry::arguments(const Situation& now) co
     if (!all.back().defined()) return std::nullopt;
   }
   return all;
+}
+
+std::shared_ptr<const runtime::CallPlan> Entry::plan_for(const TreeSpec& now) const {
+  if (compiled.free.empty()) return kind.plan;
+  const std::vector<double> reals = now.reals();
+  std::vector<int64_t> sizes = compiled.sizes;
+  for (const compiling::FreeNumber& number : compiled.free)
+    sizes[number.symbol] = std::bit_cast<int64_t>(reals[number.real]);
+  return std::make_shared<const runtime::CallPlan>(
+      compiled.sized->with_numbers(*kind.plan, sizes));
 }
 
 bool Entry::fits(const Situation& now, const compiling::ModuleWatch& watch,

@@ -47,7 +47,12 @@ struct CallKind {
   std::string reason(const Situation& now, const compiling::ModuleWatch& watch,
                      const Dependence& depends_on, const std::vector<at::Tensor>& arguments) const;
 
+  /// Whether a call has the structure, but for numbers that may have any value.
+  bool has_structure(const TreeSpec& now) const;
+
   TreeSpec spec;
+  /// For each of spec.reals(), whether it may have any value; empty: none may.
+  std::vector<bool> free_reals = {};
   std::optional<WrappedLayout> wrapped;  ///< how arguments are made, if wrappers are among them
   Ambient ambient;
   compiling::ModuleWatch::Readings modules;
@@ -137,6 +142,8 @@ struct Entry {
   std::atomic<uint64_t>& counted_calls() {
     return compiled.sized == nullptr ? calls : compiled.sized->calls;
   }
+  /// The plan for the numbers of a call, which may be others than those that it was made with.
+  std::shared_ptr<const runtime::CallPlan> plan_for(const TreeSpec& now) const;
   /// When it ran last, in calls of the callable.
   std::atomic<uint64_t> last_run{0};
   bool reads_values = false;

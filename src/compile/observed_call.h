@@ -37,7 +37,10 @@ class ObservedCall {
   std::shared_ptr<Candidate> candidate_for(const Situation& now);
   void confirm(const std::shared_ptr<Entry>& entry,
                const std::shared_ptr<const observe::Tape>& tape, observe::HostSnapshot host);
-  bool is_ready(Candidate& candidate, const std::shared_ptr<const observe::Tape>& tape);
+  bool is_ready(const Observation::State& observation,
+                const std::shared_ptr<const observe::Tape>& tape);
+  /// Whether a program for many sizes may be made of a recording.
+  bool may_be_sized(const Observation::State& observation, const observe::Tape& tape) const;
   void note_refusal(Candidate& candidate, const std::string& reason);
   void note_waiting();
   std::string why_never_settled(const Observation::State& observation,

@@ -84,9 +84,14 @@ Served ObservedCall::serve(const Situation& now) {
   std::vector<std::shared_ptr<Entry>> entries;
   Served served;
   bool is_eager = false, is_due = false;
+  std::shared_ptr<Entry> rechecked;
   state_.for_each_fitting(now, options_, [&](const std::shared_ptr<Entry>& entry) {
     is_eager = !entry->eager_reason.empty();
     if (is_eager) return true;
+    if (!entry->compiled.free.empty() && this->is_due(*entry)) {
+      rechecked = entry;
+      return true;
+    }
     entries.push_back(entry);
     // With other bytes the function may do something else: a program for that may follow.
     if (!entry->seen.load()->host.holds(host)) return false;
@@ -100,7 +105,10 @@ Served ObservedCall::serve(const Situation& now) {
   add_without_state(now, entries);
   missed_values_ &= !is_due;
   served.observation = observe(now, std::move(entries));
-  if (served.observation != nullptr) served.observation->state->num_fitting = num_fitting;
+  if (served.observation != nullptr) {
+    served.observation->state->num_fitting = num_fitting;
+    served.observation->state->rechecked = std::move(rechecked);
+  }
   return served;
 }
 
@@ -164,7 +172,8 @@ Served ObservedCall::run(const std::shared_ptr<Entry>& entry, const Situation& n
       // If a value is another one, the function itself still needs the arguments.
       const bool is_sure = !entry->reads_values && entry->wrapped == nullptr && !state;
       served.results =
-          runtime::call(entry->kind.plan, given, is_sure && give_away_ ? &give_away_() : nullptr);
+          runtime::call(entry->plan_for(now.inputs.spec), given,
+                        is_sure && give_away_ ? &give_away_() : nullptr);
       if (entry->wrapped != nullptr)
         served.results =
             entry->wrapped->finish(now.arguments(), *now.apart, std::move(served.results));
@@ -212,9 +221,11 @@ bool ObservedCall::is_passing(const Situation& now) {
   if (state_.sized_entries.all()->size() < few_sizes || !state_.recent.are_all_new()) return false;
   constexpr size_t most_sizes = 4 * SizedEntries::kMost;
   if (state_.sizes_seen.size() >= most_sizes) state_.sizes_seen.clear();
-  if (!state_.sizes_seen.insert(SizedEntries::key_of(now.inputs.leaves)).second) return false;
-  state_.say("most calls have sizes that never came before. Pad to fewer sizes",
-             " Calls with new sizes run eagerly until these come again.");
+  if (!state_.sizes_seen.insert(SizedEntries::key_of(now.inputs)).second) return false;
+  state_.say(
+      "most calls have sizes, or numbers among their arguments, that never came before. Pad to "
+      "fewer sizes, and pass a number that changes in every call as a tensor",
+      " Calls with new ones run eagerly until these come again.");
   return true;
 }
 

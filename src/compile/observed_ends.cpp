@@ -111,7 +111,9 @@ void ObservedCall::note_difference(Candidate& candidate, const TapeDifference& f
 }
 
 /// Whether what was seen is to become a program now.
-bool ObservedCall::is_ready(Candidate& candidate, const std::shared_ptr<const Tape>& tape) {
+bool ObservedCall::is_ready(const Observation::State& observation,
+                            const std::shared_ptr<const Tape>& tape) {
+  Candidate& candidate = *observation.candidate;
   const bool is_first = candidate.tapes.empty();
   if (is_first && options_.confirm == Confirm::Never && is_self_contained(*tape)) return true;
   const bool is_storable = why_not_storable(*tape).empty() && is_traceable(*tape) &&
@@ -133,7 +135,7 @@ bool ObservedCall::is_ready(Candidate& candidate, const std::shared_ptr<const Ta
   }
   candidate.tapes.push_back(tape);
   // A call with other sizes that did the same is as good as one with these.
-  if (options_.dynamic == Dynamic::Static) return false;
+  if (!may_be_sized(observation, *tape)) return false;
   constexpr size_t most_skeletons = 256;
   if (state_.skeletons.size() >= most_skeletons) state_.skeletons.clear();
   is_like_others_ = is_first && !state_.skeletons.insert(observe::skeleton_of(*tape)).second;
@@ -158,6 +160,7 @@ std::shared_ptr<Tape> ObservedCall::end_recording(Observation::State& observatio
   std::shared_ptr<Tape> tape =
       observation.recorder->finish(ending.outputs.leaves, ending.is_reference ? 1 : 2);
   tape->result_spec = ending.outputs.spec.str();
+  tape->result_has_reals = !ending.outputs.spec.reals().empty();
   if (!tape->refusal.empty()) return tape;
   if (tape->stores_arguments && !state_.has_several_threads)
     tape->refusal =
@@ -231,7 +234,7 @@ bool ObservedCall::judge(Observation::State& observation, const std::shared_ptr<
     settle(why_never_settled(observation, *tape));
     return false;
   }
-  const bool is_ready = this->is_ready(candidate, tape);
+  const bool is_ready = this->is_ready(observation, tape);
   const std::string not_storable = why_not_storable(*tape);
   const bool is_hopeless = !not_storable.empty() && candidate.observed > 2;
   if (is_hopeless) refuse(candidate, not_storable + ".");
@@ -259,7 +262,9 @@ void ObservedCall::add_program(Observation::State& observation,
   entry->calls.store(static_cast<uint64_t>(std::max<int64_t>(candidate.observed - 1, 0)));
   confirm(entry, tape, std::move(host));
   state_.observed_in_a_row = 0;
-  state_.add(entry, observation.inputs.leaves);
+  if (observation.rechecked != nullptr && entry->compiled.free.empty())
+    state_.sized_programs.compare_numbers();
+  state_.add(entry, observation.inputs);
 }
 
 void ObservedCall::finish(Observation::State& observation, const CompiledCore::Ending& ending,
@@ -275,6 +280,8 @@ void ObservedCall::finish(Observation::State& observation, const CompiledCore::E
     if (observation.generation != state_.generation || state_.eager_reason.load() != nullptr)
       return;
     learn(observation, tape, host);
+    // It comes back if this call did what it says.
+    if (observation.rechecked != nullptr) state_.sized_entries.remove(observation.rechecked);
     if (!judge(observation, tape, host)) return;
   }
   add_program(observation, tape, std::move(host), prototype);

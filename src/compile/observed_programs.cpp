@@ -26,6 +26,12 @@ bool captures_wrappers(const Tape& tape) {
 
 }  // namespace
 
+bool ObservedCall::may_be_sized(const Observation::State& observation, const Tape& tape) const {
+  return options_.dynamic == Dynamic::Automatic && observation.now.outer == nullptr &&
+         runtime::traits_of(options_.backend).takes_sizes && !observe::has_hooks(tape) &&
+         !captures_wrappers(tape);
+}
+
 Options ObservedCall::options_for(bool reads) const {
   Options options = options_;
   // Nothing may be written before all values have been looked at.
@@ -111,12 +117,11 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
   std::vector<Entry::Holders> holders;
   for (const observe::CapturedTensor& captured : tape->captured)
     holders.emplace_back(captured.tensor);
-  compiling::ManySizes sizes{state_.sized_programs, !is_like_others_ && is_within_limit()};
-  const bool may_be_sized = split == nullptr && options_.dynamic == Dynamic::Automatic &&
-                            runtime::traits_of(options_.backend).takes_sizes;
+  compiling::ManySizes sizes{state_.sized_programs, !is_like_others_ && is_within_limit(),
+                             observation.inputs.spec.reals()};
   compiling::Compilation made =
       make(observe::replay(tape, observe::whole(*tape)), arguments, options_for(reads),
-           observation.before.get(), may_be_sized ? &sizes : nullptr);
+           observation.before.get(), may_be_sized(observation, *tape) ? &sizes : nullptr);
   if (made.plan == nullptr) {
     observation.candidate->is_beyond_limit = !is_within_limit();
     return nullptr;
@@ -125,6 +130,10 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
       std::make_shared<Entry>(CallKind(observation.now, state_.modules.read(),
                                        options_.depends_on ? options_.depends_on.value() : nullptr,
                                        made.plan, arguments, made.with_offsets));
+  // What the call returns besides tensors is that of this call.
+  if (tape->result_has_reals) made.free.clear();
+  if (!made.free.empty()) entry->kind.free_reals.resize(sizes.reals.size());
+  for (const compiling::FreeNumber& number : made.free) entry->kind.free_reals[number.real] = true;
   entry->prototype = prototype();
   if (split != nullptr) split->use(made);
   entry->compiled = std::move(made);

@@ -390,22 +390,25 @@ std::optional<CallPlan> plan_for_many_sizes(const TracedFunction& traced,
                                             const std::vector<at::Tensor>& inputs,
                                             const Options& options,
                                             const detail::Compilers& compilers,
-                                            SizedPrograms& programs, Compilation& result) {
+                                            const ManySizes& sizes, Compilation& result) {
   const Graph& graph = traced.trace.graph;
   const GraphNumbers numbers = numbers_of(graph);
-  const std::shared_ptr<SizedPrograms::Family> family = programs.family_of(traced);
-  std::optional<SizedPrograms::Match> match = family->find(numbers);
+  const std::shared_ptr<SizedPrograms::Family> family = sizes.programs.family_of(traced);
+  std::optional<SizedPrograms::Match> match = family->find(numbers, sizes.reals);
   if (!match) {
     const std::shared_ptr<const FittedGraph> fitted = family->fit(graph, numbers);
-    if (fitted == nullptr) return std::nullopt;
+    if (fitted == nullptr) return family->remember(numbers, sizes.reals), std::nullopt;
     const auto program = std::make_shared<SizedProgram>(
         fitted, compile_general(traced, fitted->graph(), inputs, options, compilers,
                                 result.trace_seconds));
     family->add(program);
-    match = {program, fitted->sizes_for(numbers.values).value()};
+    match = family->find(numbers, sizes.reals);
     result.is_new = true;
   }
+  family->remember(numbers, sizes.reals);
   result.sized = match->program;
+  result.sizes = match->sizes;
+  if (!sizes.programs.compares_numbers()) result.free = match->free;
   result.stages = match->program->stages();
   return match->program->at(match->sizes, traced);
 }
@@ -443,7 +446,7 @@ Compilation compile_function(const aot::FlatFunction& function,
     result.with_offsets = traced.is_merged || names_offsets(graph);
     if (sizes != nullptr && open == nullptr && is_sizable(traced, inputs, options, compilers)) {
       std::optional<CallPlan> found =
-          plan_for_many_sizes(traced, inputs, options, compilers, sizes->programs, result);
+          plan_for_many_sizes(traced, inputs, options, compilers, *sizes, result);
       if (found || !sizes->compiles_fixed) return found;
     }
     result.is_new = true;

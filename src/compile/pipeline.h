@@ -18,6 +18,9 @@ struct Compilation {
   std::shared_ptr<passes::Stages> stages;
   /// The program for many sizes of which the plan is for some; null: the plan stands alone.
   std::shared_ptr<SizedProgram> sized;
+  /// The sizes, and the numbers among them that may be others.
+  std::vector<int64_t> sizes = {};
+  std::vector<FreeNumber> free = {};
   /// The objects of the user's that operators of the graph are given.
   std::vector<c10::weak_intrusive_ptr<torch::CustomClassHolder>> objects;
   /// The graph names positions in storages, so that the offsets of inputs matter.
@@ -41,6 +44,8 @@ struct ManySizes {
   /// Compiles for the sizes at hand if no program for many can be had. False: the trace is
   /// remembered.
   bool compiles_fixed = true;
+  /// The floating-point numbers among the arguments; see TreeSpec::reals().
+  std::vector<double> reals = {};
 };
 
 /// Traces a function and compiles it: the stages in order. Without Options::fullgraph, an error of

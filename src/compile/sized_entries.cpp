@@ -27,10 +27,27 @@ uint64_t SizedEntries::key_of(const std::vector<at::Tensor>& arguments) {
   return key;
 }
 
-void SizedEntries::add(uint64_t key, std::shared_ptr<Entry> entry) {
+uint64_t SizedEntries::key_of(const FlatTree& arguments) {
+  return hash_combine(key_of(arguments.leaves), arguments.spec.hash());
+}
+
+void SizedEntries::add(const FlatTree& arguments, std::shared_ptr<Entry> entry) {
+  const uint64_t key =
+      entry->compiled.free.empty() ? key_of(arguments) : key_of(arguments.leaves);
   auto changed = std::make_shared<Map>(*all());
   if (changed->size() >= kMost) forget_half(*changed);
+  std::erase_if(*changed, [&](const auto& each) {
+    const Entry& other = *each.second;
+    return !other.compiled.free.empty() && other.compiled.sized == entry->compiled.sized &&
+           each.first == key && other.kind.has_structure(arguments.spec);
+  });
   changed->emplace(key, std::move(entry));
+  map_.store(std::move(changed));
+}
+
+void SizedEntries::remove(const std::shared_ptr<Entry>& entry) {
+  auto changed = std::make_shared<Map>(*all());
+  std::erase_if(*changed, [&](const auto& each) { return each.second == entry; });
   map_.store(std::move(changed));
 }
 

@@ -11,7 +11,7 @@
 namespace ahead::detail {
 
 /// The entries of programs for many sizes, one for each choice of sizes for which the function was
-/// seen to do what the program does; found by the sizes of the arguments. Readers never wait;
+/// seen to do what the program does; found by the sizes of the arguments and the numbers among them. Readers never wait;
 /// writers hold a lock of their own.
 class SizedEntries {
  public:
@@ -20,12 +20,16 @@ class SizedEntries {
   /// So many are kept; of more, those that ran last.
   static constexpr size_t kMost = 4096;
 
-  /// Equal for arguments of equal sizes.
+  /// Equal for equal structures with arguments of equal sizes.
+  static uint64_t key_of(const FlatTree& arguments);
+  /// Equal for arguments of equal sizes, whatever numbers are passed with them.
   static uint64_t key_of(const std::vector<at::Tensor>& arguments);
 
   std::shared_ptr<const Map> all() const { return map_.load(); }
   bool empty() const { return all()->empty(); }
-  void add(uint64_t key, std::shared_ptr<Entry> entry);
+  /// Takes the place of one with numbers that may have any value, if both fit the same calls.
+  void add(const FlatTree& arguments, std::shared_ptr<Entry> entry);
+  void remove(const std::shared_ptr<Entry>& entry);
   /// Removes all entries of a program.
   void remove(const std::shared_ptr<compiling::SizedProgram>& program);
   void clear() { map_.store(std::make_shared<const Map>()); }

@@ -3,6 +3,7 @@
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "tensors/below_tracing.h"
 
@@ -51,10 +52,24 @@ bool are_alike(const Epilogue& a, const Epilogue& b) {
          all_alike(a.writes, b.writes, writes) && all_alike(a.views, b.views, views);
 }
 
+using Masks = std::unordered_map<int64_t, std::vector<bool>>;
+
+/// Whether the same is known of the autograd nodes that called operators of the graph.
+bool are_same_for(const Graph& graph, const Masks& a, const Masks& b) {
+  if (a.empty() && b.empty()) return true;
+  for (const Node& node : graph.nodes()) {
+    const auto of_a = a.find(node.sequence), of_b = b.find(node.sequence);
+    if ((of_a == a.end()) != (of_b == b.end())) return false;
+    if (of_a != a.end() && of_a->second != of_b->second) return false;
+  }
+  return true;
+}
+
 bool are_alike(const JointTrace& a, const JointTrace& b) {
-  return a.differentiates == b.differentiates && a.reaching_tangents == b.reaching_tangents &&
-         a.gradients_behind == b.gradients_behind &&
-         a.gradients_behind_effects == b.gradients_behind_effects &&
+  return a.differentiates == b.differentiates &&
+         are_same_for(a.graph, a.reaching_tangents, b.reaching_tangents) &&
+         are_same_for(a.graph, a.gradients_behind, b.gradients_behind) &&
+         are_same_for(a.graph, a.gradients_behind_effects, b.gradients_behind_effects) &&
          a.tangents_leading_to == b.tangents_leading_to &&
          a.tangents_sharing == b.tangents_sharing &&
          a.tangents_passing_through == b.tangents_passing_through &&
@@ -72,6 +87,17 @@ bool can_be_compared(const GraphNumbers& a, const GraphNumbers& b) {
   return is_other;
 }
 
+bool have_same_input_sizes(const GraphNumbers& a, const GraphNumbers& b) {
+  for (size_t i = 0; i < a.values.size(); ++i) {
+    if (a.is_input_size[i] && a.values[i] != b.values[i]) return false;
+  }
+  return true;
+}
+
+int64_t bits_of(double number) {
+  return std::bit_cast<int64_t>(number);
+}
+
 }  // namespace
 
 std::shared_ptr<const Prologue> SizedProgram::share(const Prologue& prologue) const {
@@ -87,24 +113,34 @@ std::shared_ptr<const Prologue> SizedProgram::share(const Prologue& prologue) co
 }
 
 CallPlan SizedProgram::at(const std::vector<int64_t>& sizes, const TracedFunction& traced) const {
-  const tracing::BelowTracing below;
-  const at::Tensor given = at::tensor(sizes, at::kLong);
   CallPlan plan = general_.plan;
   plan.prologue = share(traced.frame.prologue);
-  plan.forward = with_last_argument(plan.forward, given);
   const std::vector<Epilogue::Write> writes = std::move(plan.epilogue.writes);
   plan.epilogue = traced.frame.epilogue;
   for (size_t i = 0; i < writes.size(); ++i) {
     plan.epilogue.writes[i].output = writes[i].output;
     plan.epilogue.writes[i].in_graph = writes[i].in_graph;
   }
-  if (plan.backward.program == nullptr) return plan;
-  plan.backward.program =
-      backward_at_sizes(std::static_pointer_cast<BackwardProgram>(plan.backward.program), given);
-  if (general_.derivatives != nullptr)
-    plan.backward.derivatives = general_.derivatives->at(sizes);
   plan.backward.autocast = traced.autocast;
+  bind(plan, sizes);
   return plan;
+}
+
+CallPlan SizedProgram::with_numbers(const CallPlan& made, const std::vector<int64_t>& sizes) const {
+  CallPlan plan = made;
+  bind(plan, sizes);
+  return plan;
+}
+
+/// Lets the graphs of a plan have these sizes.
+void SizedProgram::bind(CallPlan& plan, const std::vector<int64_t>& sizes) const {
+  const tracing::BelowTracing below;
+  const at::Tensor given = at::tensor(sizes, at::kLong);
+  plan.forward = with_last_argument(general_.plan.forward, given);
+  if (plan.backward.program == nullptr) return;
+  plan.backward.program = backward_at_sizes(
+      std::static_pointer_cast<BackwardProgram>(general_.plan.backward.program), given);
+  if (general_.derivatives != nullptr) plan.backward.derivatives = general_.derivatives->at(sizes);
 }
 
 SizedPrograms::Family::Family(const TracedFunction& traced) : example_(traced) {
@@ -122,32 +158,72 @@ bool SizedPrograms::Family::takes(const TracedFunction& traced) const {
          are_alike(example_.frame.epilogue, traced.frame.epilogue);
 }
 
-std::optional<SizedPrograms::Match> SizedPrograms::Family::find(const GraphNumbers& numbers) const {
+/// A number is free if in all calls of these sizes all that differed stood for such a number.
+std::vector<FreeNumber> SizedPrograms::Family::find_free(const SizedProgram& program,
+                                                         const Sample& now) const {
+  const FittedGraph& graph = program.graph();
+  const std::vector<int64_t> sizes = graph.sizes_for(now.numbers.values).value();
+  std::vector<FreeNumber> free;
+  std::vector<bool> is_free(sizes.size());
+  for (const Sample& sample : samples_) {
+    if (sample.reals.size() != now.reals.size()) continue;
+    const auto other = graph.sizes_for(sample.numbers.values);
+    if (!other || !have_same_input_sizes(sample.numbers, now.numbers)) continue;
+    std::vector<FreeNumber> found;
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      if (is_free[i] || sizes[i] == (*other)[i]) continue;
+      const auto passed = [&](size_t k) {
+        return bits_of(now.reals[k]) == sizes[i] && bits_of(sample.reals[k]) == (*other)[i];
+      };
+      size_t real = 0;
+      while (real < now.reals.size() && !passed(real)) ++real;
+      if (real == now.reals.size()) return {};
+      is_free[i] = true;
+      free.push_back({real, i});
+    }
+  }
+  return free;
+}
+
+std::optional<SizedPrograms::Match> SizedPrograms::Family::find(
+    const GraphNumbers& numbers, const std::vector<double>& reals) const {
   std::lock_guard<std::mutex> lock(mutex_);
   for (const std::shared_ptr<SizedProgram>& program : programs_) {
-    if (auto sizes = program->graph().sizes_for(numbers.values))
-      return Match{program, std::move(*sizes)};
+    auto sizes = program->graph().sizes_for(numbers.values);
+    if (!sizes) continue;
+    std::vector<FreeNumber> free;
+    if (!reals.empty()) free = find_free(*program, {numbers, reals});
+    return Match{program, std::move(*sizes), std::move(free)};
   }
   return std::nullopt;
 }
 
 std::shared_ptr<const FittedGraph> SizedPrograms::Family::fit(const Graph& graph,
-                                                              const GraphNumbers& numbers) {
+                                                              const GraphNumbers& numbers) const {
   std::vector<GraphNumbers> compared;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    for (const GraphNumbers& sample : samples_) {
-      if (can_be_compared(sample, numbers)) compared.push_back(sample);
-    }
-    const bool is_known = std::any_of(
-        samples_.begin(), samples_.end(),
-        [&](const GraphNumbers& sample) { return sample.values == numbers.values; });
-    if (!is_known && samples_.size() < most_samples) samples_.push_back(numbers);
     if (programs_.size() >= most_programs) return nullptr;
+    for (const Sample& sample : samples_) {
+      if (can_be_compared(sample.numbers, numbers)) compared.push_back(sample.numbers);
+    }
   }
   if (compared.empty()) return nullptr;
   compared.push_back(numbers);
   return std::make_shared<const FittedGraph>(graph, compared);
+}
+
+void SizedPrograms::Family::remember(const GraphNumbers& numbers,
+                                     const std::vector<double>& reals) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const bool is_known =
+      std::any_of(samples_.begin(), samples_.end(), [&](const Sample& sample) {
+        return sample.numbers.values == numbers.values;
+      });
+  if (is_known) return;
+  // The first ones stay: they were fitted.
+  if (samples_.size() >= most_samples) samples_.pop_back();
+  samples_.push_back({numbers, reals});
 }
 
 void SizedPrograms::Family::add(std::shared_ptr<SizedProgram> program) {

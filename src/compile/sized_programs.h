@@ -31,17 +31,28 @@ class SizedProgram {
   const std::shared_ptr<passes::Stages>& stages() const { return general_.stages; }
   /// The plan for these sizes, of a function that was traced for them.
   runtime::CallPlan at(const std::vector<int64_t>& sizes, const TracedFunction& traced) const;
+  /// A plan that at() made, for other values of the numbers among the sizes.
+  runtime::CallPlan with_numbers(const runtime::CallPlan& made,
+                                 const std::vector<int64_t>& sizes) const;
 
-  /// How often calls of all sizes ran it, or were seen to do what it does.
-  std::atomic<uint64_t> calls{0};
+  /// How often calls of all sizes ran it, or were seen to do what it does; those of which it was
+  /// made are about so many.
+  std::atomic<uint64_t> calls{4};
 
  private:
   std::shared_ptr<const runtime::Prologue> share(const runtime::Prologue& prologue) const;
+  void bind(runtime::CallPlan& plan, const std::vector<int64_t>& sizes) const;
 
   const std::shared_ptr<const FittedGraph> graph_;
   const General general_;
   mutable std::mutex mutex_;
   mutable std::weak_ptr<const runtime::Prologue> last_prologue_;
+};
+
+/// A floating-point number among the arguments that is just passed on: it may have any value.
+struct FreeNumber {
+  size_t real;    ///< its place among TreeSpec::reals() of the arguments
+  size_t symbol;  ///< its place among the sizes, where it stands by its bits
 };
 
 /// What was traced of one function so far, and the programs for many sizes that came of it. Several
@@ -52,6 +63,9 @@ class SizedPrograms {
   struct Match {
     std::shared_ptr<SizedProgram> program;
     std::vector<int64_t> sizes;
+    /// Numbers of the call's that were others in calls of these sizes, in which nothing but what
+    /// they stand for was another one. Those that were others and are not here are compared.
+    std::vector<FreeNumber> free = {};
   };
 
   /// Graphs that differ in numbers only.
@@ -61,27 +75,41 @@ class SizedPrograms {
 
     /// Whether the function does the same, but for numbers.
     bool takes(const TracedFunction& traced) const;
-    std::optional<Match> find(const GraphNumbers& numbers) const;
-    /// Remembers a graph. A graph for its sizes and for those of others; null: there are no others
-    /// that it could be compared with, or too many were made.
-    std::shared_ptr<const FittedGraph> fit(const Graph& graph, const GraphNumbers& numbers);
+    /// `reals`: the floating-point numbers among the arguments.
+    std::optional<Match> find(const GraphNumbers& numbers, const std::vector<double>& reals) const;
+    /// A graph for these sizes and those of graphs that were remembered; null: there are none that
+    /// it could be compared with, or too many were made.
+    std::shared_ptr<const FittedGraph> fit(const Graph& graph, const GraphNumbers& numbers) const;
+    /// Remembers a graph.
+    void remember(const GraphNumbers& numbers, const std::vector<double>& reals);
     void add(std::shared_ptr<SizedProgram> program);
     bool remove(const std::shared_ptr<SizedProgram>& program);
 
    private:
+    struct Sample {
+      GraphNumbers numbers;
+      std::vector<double> reals;
+    };
+
+    std::vector<FreeNumber> find_free(const SizedProgram& program, const Sample& now) const;
+
     TracedFunction example_;  ///< without tensors
     mutable std::mutex mutex_;
-    std::vector<GraphNumbers> samples_;
+    std::vector<Sample> samples_;
     std::vector<std::shared_ptr<SizedProgram>> programs_;
   };
 
   /// The family of a traced function.
   std::shared_ptr<Family> family_of(const TracedFunction& traced);
+  /// From now on no number is free: one turned out not to be just passed on.
+  void compare_numbers() { compares_numbers_ = true; }
+  bool compares_numbers() const { return compares_numbers_; }
   /// Forgets a program that turned out to be wrong.
   void remove(const std::shared_ptr<SizedProgram>& program);
   void clear();
 
  private:
+  std::atomic<bool> compares_numbers_{false};
   std::mutex mutex_;
   std::vector<std::shared_ptr<Family>> families_;
 };

@@ -88,7 +88,7 @@ Served CompiledCore::serve_traced(const FlatTree& inputs, const aot::FlatFunctio
     if (generation == state_->generation) {
       if (stale != nullptr) state_->remove(stale);
       state_->compilations.fetch_add(1);
-      state_->add(entry, inputs.leaves);
+      state_->add(entry, inputs);
     }
   }
   if (!entry->eager_reason.empty()) {

@@ -49,6 +49,24 @@ bool TreeSpec::operator==(const TreeSpec& other) const {
   return std::equal(items_.begin(), items_.end(), other.items_.begin(), other.items_.end(), same);
 }
 
+bool TreeSpec::is_like(const TreeSpec& other) const {
+  auto alike = [](const Item& a, const Item& b) {
+    const bool are_reals = a.value.isDouble() && b.value.isDouble() && a.kind == Kind::Constant;
+    return a.kind == b.kind && a.size == b.size && a.name == b.name &&
+           (are_reals || same_constant(a.value, b.value));
+  };
+  return std::equal(items_.begin(), items_.end(), other.items_.begin(), other.items_.end(), alike);
+}
+
+std::vector<double> TreeSpec::reals() const {
+  std::vector<double> numbers;
+  for (const Item& item : items_) {
+    if (item.kind == Kind::Constant && item.value.isDouble())
+      numbers.push_back(item.value.toDouble());
+  }
+  return numbers;
+}
+
 uint64_t TreeSpec::hash() const {
   uint64_t hash = items_.size();
   for (const Item& item : items_) {

@@ -68,11 +68,12 @@ TEST(Reasons, HaveOnePrefixAndWholeSentences) {
 
 TEST(Reasons, NameTheArgumentThatIsAnotherEachTime) {
   const Heard heard;
-  auto numbers = compile([](const at::Tensor& x, double rate) { return x * rate; });
+  auto numbers = compile([](const at::Tensor& x, double rate) { return x * rate; },
+                         {.dynamic = Dynamic::Static});
   for (int call = 0; call < 40; ++call) numbers(at::rand({3}), call + 0.5);
   EXPECT_TRUE(heard.has("made for (Tensor, 30.5), not for (Tensor, 31.5)")) << heard.lines().size();
   EXPECT_TRUE(heard.has("as a tensor"));
-  auto sizes = compile([](const at::Tensor& x) { return x * 2; });
+  auto sizes = compile([](const at::Tensor& x) { return x * 2; }, {.dynamic = Dynamic::Static});
   for (int call = 0; call < 40; ++call) sizes(at::rand({1 + call}));
   EXPECT_TRUE(heard.has("[31]")) << heard.lines().size();
   EXPECT_TRUE(heard.has("[32]"));

@@ -20,16 +20,16 @@ int64_t bits_of(double number) {
 }
 
 /// Whether an operator may be given a size, or a number that follows from sizes, at this position.
-/// Dimensions, kernel sizes and types are integers, too, but choose what is computed.
+/// Dimensions, kernel sizes and types are integers, too, but choose what is computed; so do
+/// probabilities and what operators of Ahead's own are given.
 bool takes_sizes(const Operator& op, size_t position) {
-  if (!op.in_dispatcher()) return false;
+  if (!op.in_dispatcher() || op.name().starts_with("ahead.")) return false;
   const c10::Type* type = &without_optional(*op.schema().arguments()[position].real_type());
   if (const auto* list = type->castRaw<c10::ListType>())
     type = &without_optional(*list->getElementType());
   switch (type->kind()) {
     case c10::TypeKind::SymIntType:
     case c10::TypeKind::NumberType:
-    case c10::TypeKind::FloatType:
     case c10::TypeKind::TensorType:  // a wrapped number
       return true;
     default:

@@ -213,6 +213,7 @@ struct Tape {
   std::vector<MovedTensor> moved = {};
   std::vector<VariableId> results = {};
   std::string result_spec = {};
+  bool result_has_reals = false;  ///< floating-point numbers are among what it returned
   uint32_t last_ambient = 0;  ///< as the code left it
   bool differentiates = false;
   /// A tensor that outlives the call has a grad_fn that the call made.
