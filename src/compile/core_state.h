@@ -54,6 +54,7 @@ struct CompiledCore::State {
   std::unordered_set<uint64_t> skeletons;
   /// Arguments of these sizes came while new sizes were not worth observing; see RecentCalls.
   std::unordered_set<uint64_t> sizes_seen;
+  bool said_passing = false;
   observe::HostSnapshot last_host;  ///< after the last observed call
   /// What the function does depends on which leaves have a gradient: programs are guarded by that.
   std::atomic<bool> depends_on_grads{false};
@@ -112,8 +113,8 @@ struct CompiledCore::State {
   void for_each_sized(const Situation& now, Visit&& visit) const {
     const std::shared_ptr<const SizedEntries::Map> sized = sized_entries.all();
     if (sized->empty()) return;
-    for (const uint64_t key :
-         {SizedEntries::key_of(now.inputs), SizedEntries::key_of(now.inputs.leaves)}) {
+    if (!now.keys) now.keys.emplace(now.inputs);
+    for (const uint64_t key : {now.keys->by_numbers, now.keys->by_sizes}) {
       const auto [first, last] = sized->equal_range(key);
       for (auto each = first; each != last; ++each) {
         if (visit(each->second)) return;

@@ -18,6 +18,14 @@
 
 namespace ahead::detail {
 
+/// Where entries of programs for many sizes are found; see SizedEntries.
+struct SizedKeys {
+  explicit SizedKeys(const FlatTree& arguments);
+
+  uint64_t by_sizes;    ///< equal for arguments of equal sizes, whatever numbers come with them
+  uint64_t by_numbers;  ///< equal for equal structures with arguments of equal sizes
+};
+
 /// A call, as far as it can be told from others without running the user's function.
 struct Situation {
   const FlatTree& inputs;
@@ -27,6 +35,8 @@ struct Situation {
   const std::vector<at::Tensor>* outer = nullptr;
   /// The plain tensors as the program needs them that was asked last.
   mutable std::optional<WrappedLayout::Apart> apart = {};
+  /// What SizedEntries finds entries by, once somebody asked for it.
+  mutable std::optional<SizedKeys> keys = {};
 
   const std::vector<at::Tensor>& arguments() const {
     return outer == nullptr ? inputs.leaves : *outer;

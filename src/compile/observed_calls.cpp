@@ -1,6 +1,7 @@
 #include <c10/util/ScopeExit.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "ahead/detail/compiled_core.h"
 #include "ahead/errors.h"
@@ -100,7 +101,7 @@ Served ObservedCall::serve(const Situation& now) {
     return served.entry != nullptr;
   });
   if (served.entry != nullptr) return served;
-  if (is_eager) return run_eagerly();
+  if (is_eager || (entries.empty() && rechecked == nullptr && is_passing(now))) return run_eagerly();
   const size_t num_fitting = entries.size();
   add_without_state(now, entries);
   missed_values_ &= !is_due;
@@ -217,11 +218,14 @@ bool ObservedCall::may_fit_other_sizes(const Situation& now) {
 
 bool ObservedCall::is_passing(const Situation& now) {
   // A data set may well have some dozens of sizes, each of which comes again.
-  constexpr size_t few_sizes = 96;
+  constexpr size_t few_sizes = 72;
   if (state_.sized_entries.all()->size() < few_sizes || !state_.recent.are_all_new()) return false;
+  std::lock_guard<std::mutex> lock(state_.mutex);
   constexpr size_t most_sizes = 4 * SizedEntries::kMost;
   if (state_.sizes_seen.size() >= most_sizes) state_.sizes_seen.clear();
-  if (!state_.sizes_seen.insert(SizedEntries::key_of(now.inputs)).second) return false;
+  if (!state_.sizes_seen.insert(now.keys->by_numbers).second) return false;
+  state_.recent.note(false);
+  if (std::exchange(state_.said_passing, true)) return true;
   state_.say(
       "most calls have sizes, or numbers among their arguments, that never came before. Pad to "
       "fewer sizes, and pass a number that changes in every call as a tensor",
@@ -249,10 +253,6 @@ std::unique_ptr<Observation> ObservedCall::observe(const Situation& now,
                                "make the calls more alike.";
     if (options_.fullgraph) throw Unsupported("compile", reason);
     state_.say(reason, " Such calls run eagerly.");
-    run_eagerly();
-    return nullptr;
-  }
-  if (entries.empty() && is_passing(now)) {
     run_eagerly();
     return nullptr;
   }

@@ -18,28 +18,23 @@ void forget_half(SizedEntries::Map& map) {
 
 }  // namespace
 
-uint64_t SizedEntries::key_of(const std::vector<at::Tensor>& arguments) {
-  uint64_t key = arguments.size();
-  for (const at::Tensor& argument : arguments) {
-    for (const int64_t size : argument.sizes())
-      key = hash_combine(key, static_cast<uint64_t>(size));
+SizedKeys::SizedKeys(const FlatTree& arguments) : by_sizes(arguments.leaves.size()) {
+  for (const at::Tensor& leaf : arguments.leaves) {
+    for (const int64_t size : leaf.sizes())
+      by_sizes = hash_combine(by_sizes, static_cast<uint64_t>(size));
   }
-  return key;
-}
-
-uint64_t SizedEntries::key_of(const FlatTree& arguments) {
-  return hash_combine(key_of(arguments.leaves), arguments.spec.hash());
+  by_numbers = hash_combine(by_sizes, arguments.spec.hash());
 }
 
 void SizedEntries::add(const FlatTree& arguments, std::shared_ptr<Entry> entry) {
-  const uint64_t key =
-      entry->compiled.free.empty() ? key_of(arguments) : key_of(arguments.leaves);
+  const SizedKeys keys(arguments);
+  const uint64_t key = entry->compiled.free.empty() ? keys.by_numbers : keys.by_sizes;
   auto changed = std::make_shared<Map>(*all());
   if (changed->size() >= kMost) forget_half(*changed);
   std::erase_if(*changed, [&](const auto& each) {
     const Entry& other = *each.second;
     return !other.compiled.free.empty() && other.compiled.sized == entry->compiled.sized &&
-           each.first == key && other.kind.has_structure(arguments.spec);
+           each.first == keys.by_sizes && other.kind.has_structure(arguments.spec);
   });
   changed->emplace(key, std::move(entry));
   map_.store(std::move(changed));

@@ -20,11 +20,6 @@ class SizedEntries {
   /// So many are kept; of more, those that ran last.
   static constexpr size_t kMost = 4096;
 
-  /// Equal for equal structures with arguments of equal sizes.
-  static uint64_t key_of(const FlatTree& arguments);
-  /// Equal for arguments of equal sizes, whatever numbers are passed with them.
-  static uint64_t key_of(const std::vector<at::Tensor>& arguments);
-
   std::shared_ptr<const Map> all() const { return map_.load(); }
   bool empty() const { return all()->empty(); }
   /// Takes the place of one with numbers that may have any value, if both fit the same calls.
