@@ -203,6 +203,8 @@ enum class Tag : uint16_t {
   Effect = 1 << 7,      ///< must run exactly once, in order, whether or not its results are used
   PreferSave = 1 << 8,  ///< computed again only to keep to a memory budget
   PreferRecompute = 1 << 9,  ///< counts as cheap to compute again
+  /// Adds up gradients that reach a tensor on several ways; noted where places are recorded.
+  GradientAccumulation = 1 << 10,
 };
 
 /// One operator call.
@@ -214,6 +216,17 @@ class AHEAD_API Node {
   int64_t sequence = -1;
   /// The autograd node that issued the call; null if none did.
   const std::string* provenance = nullptr;
+  /// The places in the user's code that led to the call, innermost first; for a backward node those
+  /// of the forward operator it belongs to. Null unless recorded.
+  const std::string* place = nullptr;
+
+  /// Takes phase, sequence number, provenance and place of another node.
+  void belong_to(const Node& other) {
+    phase = other.phase;
+    sequence = other.sequence;
+    provenance = other.provenance;
+    place = other.place;
+  }
 
   const Operator& op() const { return *op_; }
   const std::vector<Argument>& args() const { return args_; }
@@ -339,9 +352,9 @@ class AHEAD_API Graph {
   static Graph parse(std::string_view text);
   /// Throws InternalError, showing the nodes around the culprit, unless the graph is well formed.
   void verify() const;
-  /// Equal for programs that differ in value names, sequence numbers, provenance and example sizes
-  /// only, and the same in every process. A constant that has no text, such as a user's generator,
-  /// counts by type.
+  /// Equal for programs that differ in value names, sequence numbers, provenance, places and
+  /// example sizes only, and the same in every process. A constant that has no text, such as a
+  /// user's generator, counts by type.
   uint64_t hash() const;
   /// The graph in Graphviz's language.
   std::string dot() const;

@@ -88,6 +88,9 @@ struct Options {
   /// Looks, the first time that a graph runs, whether its custom operators return new memory where
   /// their schemas say so, rather than that of an argument or of another result.
   SchemaCheck custom_op_aliasing = SchemaCheck::Warn;
+  /// Notes on each node of the graphs the place in the user's code that called the operator: file,
+  /// line and function, as far as debug information tells. See Node::place.
+  bool record_places = false;
   /// Prints what the graphs are given on each call.
   bool verbose = false;
   /// A folder to which the options, the plan and the program of every stage of every compilation

@@ -19,6 +19,8 @@ struct TraceOptions {
   /// A traced tensor that outlives the trace without being a result throws Unsupported. True: it is
   /// left to the caller, who must not use it.
   bool allow_escapes = false;
+  /// Notes on each node where the user's code called the operator; see Node::place.
+  bool record_places = false;
 };
 
 namespace detail {

@@ -142,7 +142,8 @@ struct CompiledCore::State {
 struct Observation::State {
   State(const Situation& now, std::shared_ptr<const observe::Tape> call_before,
         const std::vector<observe::KnownHandle>& handles,
-        const std::vector<observe::WeakTensor>& leaves, std::atomic<uint64_t>& stored);
+        const std::vector<observe::WeakTensor>& leaves, std::atomic<uint64_t>& stored,
+        bool with_places);
   /// A call that threw may have stored something before.
   ~State() {
     if (!is_finished) stores.fetch_add(1);

@@ -68,6 +68,7 @@ std::string describe(const Options& options) {
        << "\nbackward_autocast: " << name_of(options.backward_autocast.kind())
        << "\ndebug_asserts: " << options.debug_asserts
        << "\nkeep_input_mutations: " << options.keep_input_mutations
+       << "\nrecord_places: " << options.record_places
        << "\ndonated_buffers: " << options.donated_buffers
        << "\nlazy_backward: " << options.lazy_backward << "\n";
   return text.str();

@@ -45,7 +45,7 @@ Observation::~Observation() = default;
 Observation::State::State(const Situation& situation, std::shared_ptr<const Tape> call_before,
                           const std::vector<observe::KnownHandle>& handles,
                           const std::vector<observe::WeakTensor>& leaves,
-                          std::atomic<uint64_t>& stored)
+                          std::atomic<uint64_t>& stored, bool with_places)
     : inputs(situation.inputs),
       outer(situation.arguments()),
       versions(versions_of(outer)),
@@ -55,7 +55,7 @@ Observation::State::State(const Situation& situation, std::shared_ptr<const Tape
       before(std::move(call_before)),
       stores(stored),
       recorder(std::make_shared<observe::Recorder>(
-          outer, before, observe::HandleWatch(host, host_before, handles), leaves)) {}
+          outer, before, observe::HandleWatch(host, host_before, handles), leaves, with_places)) {}
 
 Served ObservedCall::run_eagerly() {
   state_.eager_calls.fetch_add(1, std::memory_order_relaxed);
@@ -261,8 +261,8 @@ std::unique_ptr<Observation> ObservedCall::observe(const Situation& now,
   auto observation = std::make_unique<Observation>();
   // Should the call throw, no tape is left: the call may have stored something.
   std::shared_ptr<const Tape> before = std::move(state_.last_tape);
-  observation->state = std::make_unique<Observation::State>(now, std::move(before), state_.handles,
-                                                            state_.leaves, state_.stores);
+  observation->state = std::make_unique<Observation::State>(
+      now, std::move(before), state_.handles, state_.leaves, state_.stores, options_.record_places);
   observation->state->entries = std::move(entries);
   observation->state->generation = state_.generation;
   observation->state->candidate_before = state_.last_candidate;

@@ -61,28 +61,30 @@ void check_settings(const BackwardAutocastChoice& choice) {
 
 /// Traces a function with its gradient, even where grad mode is off: the function may switch it on.
 tracing::JointTrace trace_joint(const aot::FlatFunction& function,
-                                const std::vector<at::Tensor>& inputs,
+                                const std::vector<at::Tensor>& inputs, const TraceOptions& options,
                                 const std::optional<AutocastState>& backward_autocast) {
-  std::unique_ptr<tracing::OpenTrace> open = tracing::trace_forward(function, inputs);
+  std::unique_ptr<tracing::OpenTrace> open =
+      tracing::trace_forward(function, inputs, {.trace = options});
   tracing::FunctionMeta meta = tracing::analyse(*open);
   return tracing::trace_backward(std::move(open), std::move(meta), backward_autocast);
 }
 
 /// Traces a function, over synthetic bases if need be.
 TracedFunction trace_once(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
+                          const TraceOptions& options,
                           const std::optional<AutocastState>& backward_autocast) {
   // What autograd saves while tracing is no business of a checkpoint around the compiled function.
   const runtime::CheckpointPause unseen;
   const AutocastRestore autocast;
   TracedFunction traced;
   try {
-    traced.trace = trace_joint(function, inputs, backward_autocast);
+    traced.trace = trace_joint(function, inputs, options, backward_autocast);
     traced.frame = frame_of(traced.trace);
     traced.function = function;
     traced.inputs = inputs;
   } catch (const tracing::AliasedWrite&) {
     const MergedArguments merged(function, inputs);
-    traced.trace = trace_joint(merged.function(), merged.inputs(), backward_autocast);
+    traced.trace = trace_joint(merged.function(), merged.inputs(), options, backward_autocast);
     traced.frame = merged.adapted(frame_of(traced.trace));
     traced.is_merged = true;
     traced.function = merged.function();
@@ -153,9 +155,10 @@ TracedFunction trace_function(const aot::FlatFunction& function,
   check_settings(options.backward_autocast);
   const std::optional<AutocastState> fixed = fixed_autocast(options.backward_autocast);
   const AutocastState now = AutocastState::current();
+  const TraceOptions how{.record_places = options.record_places};
   const auto trace = [&](const std::optional<AutocastState>& backward_autocast) {
     return trace_explained(options,
-                           [&] { return trace_once(function, inputs, backward_autocast); });
+                           [&] { return trace_once(function, inputs, how, backward_autocast); });
   };
   TracedFunction traced = trace(fixed);
   const std::optional<Culprit> cast = traced.trace.cast_in_backward;

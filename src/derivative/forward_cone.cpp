@@ -174,8 +174,7 @@ void ForwardCone::copy_without_statistics(const Node& node) {
   std::vector<Argument> args;
   for (size_t i : without_statistics) args.push_back(map_argument(node.args()[i], copies_));
   Node* copy = graph.add_node(*batch_norm, std::move(args));
-  copy->phase = node.phase;
-  copy->sequence = node.sequence;
+  copy->belong_to(node);
   copy->set_tags(node.tags());
   for (size_t i = 0; i < 3; ++i) {
     graph.add_return(copy, node.result(i)->meta);

@@ -153,12 +153,7 @@ class TangentRemover {
   Value* copy_like(Node& sum, Value* live) {
     Value* copy = add_copy_into(graph_, live, sum.result()->meta, &sum);
     state(copy) = state(live);
-    if (const Node* from = live->producer()) {
-      Node& made_by = *copy->producer();
-      made_by.phase = from->phase;
-      made_by.sequence = from->sequence;
-      made_by.provenance = from->provenance;
-    }
+    if (const Node* from = live->producer()) copy->producer()->belong_to(*from);
     return copy;
   }
 

@@ -115,9 +115,7 @@ class TokenLifter {
     node.for_each_operand([&](const Value* value) { pass(value, {Slot::Kind::Primal, next++}); });
     copy_node(*body, node, inside);
     Node* const call = lifted_.add_node(Operator::call_graph(), std::move(args));
-    call->phase = node.phase;
-    call->sequence = node.sequence;
-    call->provenance = node.provenance;
+    call->belong_to(node);
     call->set_tags(node.tags());
     body->add_output(token, token_slot);
     token_ = lifted_.add_return(call, token_meta());

@@ -38,9 +38,7 @@ Node* copy_node(Graph& to, const Node& node, ValueMap& map, Node* before) {
   args.reserve(node.args().size());
   for (const Argument& arg : node.args()) args.push_back(map_argument(arg, map));
   Node* copy = to.add_node(node.op(), std::move(args), before);
-  copy->phase = node.phase;
-  copy->sequence = node.sequence;
-  copy->provenance = node.provenance;
+  copy->belong_to(node);
   copy->set_tags(node.tags());
   copy_results(to, copy, node);
   for (size_t i = 0; i < node.results().size(); ++i) {

@@ -119,6 +119,7 @@ constexpr TagName tags[] = {
     {Tag::PreferRecompute, "prefer_recompute"},
     {Tag::Random, "random"},
     {Tag::Effect, "effect"},
+    {Tag::GradientAccumulation, "gradient_accumulation"},
 };
 
 }  // namespace

@@ -160,9 +160,7 @@ class Replacement {
   }
 
   void take_over(Node& copy) const {
-    copy.phase = node_.phase;
-    copy.sequence = node_.sequence;
-    copy.provenance = node_.provenance;
+    copy.belong_to(node_);
     constexpr auto own = static_cast<uint16_t>(Tag::Random) | static_cast<uint16_t>(Tag::Effect);
     copy.set_tags(static_cast<uint16_t>((copy.tags() & own) | (node_.tags() & ~own)));
   }

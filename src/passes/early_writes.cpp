@@ -67,9 +67,7 @@ class EarlyWrites {
       const Value* result = write.results()[i];
       graph_.add_return(moved, result == nullptr ? std::nullopt : std::optional(result->meta));
     }
-    moved->phase = write.phase;
-    moved->sequence = write.sequence;
-    moved->provenance = write.provenance;
+    moved->belong_to(write);
     moved->set_tags(write.tags());
     graph_.erase(&write);
     return true;

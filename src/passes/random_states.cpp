@@ -54,17 +54,13 @@ bool has_own_generator(const Node& node) {
 void take_surroundings(Node& to, const Node& from) {
   constexpr auto random = static_cast<uint16_t>(Tag::Random);
   constexpr auto effect = static_cast<uint16_t>(Tag::Effect);
-  to.phase = from.phase;
-  to.sequence = from.sequence;
-  to.provenance = from.provenance;
+  to.belong_to(from);
   to.set_tags(static_cast<uint16_t>(from.tags() & ~random & ~effect));
 }
 
 /// Tags say what becomes of results; a read or a write of the generator happens once.
 void place_with(Node& to, const Node& from) {
-  to.phase = from.phase;
-  to.sequence = from.sequence;
-  to.provenance = from.provenance;
+  to.belong_to(from);
   to.set(Tag::Random);
 }
 

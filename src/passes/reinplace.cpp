@@ -21,9 +21,7 @@ bool any_result_used(const Node& node) {
 
 /// Lets a node that writes in place be known as the one that it takes the place of.
 void take_over(Node& written, const Node& node) {
-  written.phase = node.phase;
-  written.sequence = node.sequence;
-  written.provenance = node.provenance;
+  written.belong_to(node);
   written.set_tags(node.tags());
   written.set(Tag::Effect);
 }

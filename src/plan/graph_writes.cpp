@@ -50,10 +50,7 @@ size_t write_in_graph(Graph& forward, std::vector<Epilogue::Write>& writes,
     forward.add_return(node, input->meta);
     node->set(Tag::Effect);
     node->set(Tag::NoGrad);
-    if (const Node* maker = contents->producer()) {
-      node->sequence = maker->sequence;
-      node->provenance = maker->provenance;
-    }
+    if (const Node* maker = contents->producer()) node->belong_to(*maker);
     forward.set_output(output, nullptr);
     write.output = -1;
     write.in_graph = true;

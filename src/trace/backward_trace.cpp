@@ -155,6 +155,7 @@ void BackwardTrace::add_gradients(const std::optional<AutocastState>& autocast) 
   if (!roots.empty() && !targets.empty()) {
     std::optional<AutocastScope> scope;
     if (autocast) scope.emplace(*autocast);
+    open_.tracer()->places().before_backward(roots);
     gradients = run_engine(roots, tangents, targets);
   }
   writes_.record(targets, trace_);

@@ -63,11 +63,9 @@ Node* add_backward_write(Graph& graph, Value* input, Value* contents) {
   static const Operator* const clone = Operator::find("aten.clone");
   const Node* maker = contents->producer();
   const auto count_as_made = [&](Node* node) {
+    if (maker != nullptr) node->belong_to(*maker);
     node->phase = Phase::Backward;
     node->set(Tag::NoGrad);
-    if (maker == nullptr) return;
-    node->sequence = maker->sequence;
-    node->provenance = maker->provenance;
   };
   // Another input might be overwritten before it is copied from.
   const ops::Aliasing aliasing(graph);

@@ -54,6 +54,7 @@ Node* GraphWriter::record(const Operator& op, std::vector<Argument> args) {
   if (sequence != UINT64_MAX && sequence >= first_sequence_) {
     node->sequence = static_cast<int64_t>(sequence - first_sequence_);
   }
+  tracer_.places().put_on(*node, sequence);
   return node;
 }
 

@@ -14,6 +14,7 @@
 #include "trace/observers/hidden_writes.h"
 #include "trace/observers/list_writes.h"
 #include "trace/observers/live_tensors.h"
+#include "trace/observers/places.h"
 #include "trace/outside.h"
 
 namespace ahead::tracing {
@@ -49,6 +50,7 @@ class Tracer : public c10::intrusive_ptr_target {
   HiddenWrites& hidden_writes() { return hidden_writes_; }
   ListWrites& list_writes() { return list_writes_; }
   LiveTensors& live_tensors() { return live_tensors_; }
+  Places& places() { return places_; }
 
   bool is_closed() const { return closed_; }
   /// Ends the trace and gives the graph away.
@@ -67,6 +69,7 @@ class Tracer : public c10::intrusive_ptr_target {
   HiddenWrites hidden_writes_;
   ListWrites list_writes_;
   LiveTensors live_tensors_;
+  Places places_{options_.record_places};
 };
 
 /// Makes a tracer current, puts the tracing keys into effect, and undoes both at the end.

@@ -627,6 +627,20 @@ TEST(AotExport, test_static_input_indices) {
   EXPECT_EQ(exported.signature.static_inputs(), (std::vector<int64_t>{0, 1}));
 }
 
+// Places stand for annotations here.
+TEST(AotExport, test_no_annotation_on_gradient_acc_nodes) {
+  const JointGraph joint = trace_joint_with(
+      {.record_places = true}, [](const at::Tensor& x) { return x.sin() * x.exp(); }, leaf({3}));
+  size_t sums = 0;
+  for (const Node& node : joint.nodes()) {
+    const bool adds = node.phase == Phase::Backward && node.op().name() == "aten.add.Tensor";
+    EXPECT_EQ(node.has(Tag::GradientAccumulation), adds) << joint.str();
+    EXPECT_EQ(node.place == nullptr, adds) << joint.str();
+    sums += adds ? 1 : 0;
+  }
+  EXPECT_EQ(sums, 1u);
+}
+
 // Ahead's own.
 
 TEST(AotExport, JointsWithoutTangents) {

@@ -38,6 +38,58 @@ TEST(AotNodeMetadata, test_aot_sequence_nr) {
   EXPECT_EQ(sequence_of("aten.relu"), sequence_of("aten.threshold_backward"));
 }
 
+bool is_of_this_file(const Node& node) {
+  return node.place != nullptr &&
+         node.place->find("aot_27_metadata_test.cpp:") != std::string::npos;
+}
+
+/// The places of functions that are inlined are those of the functions around them.
+struct TwoLayers : torch::nn::Module {
+  TwoLayers() : linear(register_module("linear", torch::nn::Linear(3, 3))) {}
+  __attribute__((noinline, noclone)) at::Tensor forward(const at::Tensor& x) {
+    at::Tensor y = linear(x).relu();
+    return y;
+  }
+  torch::nn::Linear linear;
+};
+
+const Options with_places{.fullgraph = true, .confirm = Confirm::Never, .record_places = true};
+
+TEST(AotNodeMetadata, test_aot_module_simplified_preserves_stack_trace) {
+  auto compiled = compile(std::make_shared<TwoLayers>(), with_places);
+  compiled(at::randn({4, 3})).sum().backward();
+  EXPECT_EQ(compiled.stats().eager_calls, 0u);
+  for (const char* part : {"partition.forward", "partition.backward"}) {
+    const Graph graph = program(compiled, part);
+    EXPECT_NE(graph.num_nodes(), 0u);
+    for (const Node& node : graph.nodes()) EXPECT_TRUE(is_of_this_file(node)) << graph.str();
+  }
+}
+
+__attribute__((noinline, noclone)) void double_it(at::Tensor x) {
+  x.mul_(2);
+}
+
+TEST(AotNodeMetadata, test_aot_module_simplified_preserves_stack_trace_from_mutation) {
+  const auto compiled = compiled_once(
+      [](const Tensors& in) -> Tensors {
+        double_it(in[0]);
+        return {in[1].sin()};
+      },
+      {at::randn({3}), leaf({3})}, with_places);
+  EXPECT_EQ(compiled.stats().eager_calls, 0u);
+  const Graph forward = program(compiled, "keep_mutations.forward");
+  const Node *made = nullptr, *written = nullptr;
+  for (const Node& node : forward.nodes()) {
+    if (node.op().name() == "aten.mul.Scalar") made = &node;
+    if (node.op().name() == "aten.copy_") written = &node;
+  }
+  ASSERT_NE(made, nullptr) << forward.str();
+  ASSERT_NE(written, nullptr) << forward.str();
+  EXPECT_TRUE(is_of_this_file(*written));
+  EXPECT_EQ(written->place, made->place);
+}
+
 TEST(AotMetadata, WritesToInputsBelongToWhatMadeTheContents) {
   const auto compiled = compiled_once(
       [](const Tensors& in) -> Tensors {

@@ -127,7 +127,8 @@ TEST(GraphText, ReadsBackEveryDeviceAndSlot) {
 
 TEST(GraphText, KeepsTagsPhaseSequenceAndProvenance) {
   Graph graph = parse(
-      "graph(%0: f32[2] Primal 0): %1: f32[2] = aten.relu(%0) from=\"a \\\"b\\\"\\n\" !effect "
+      "graph(%0: f32[2] Primal 0): %1: f32[2] = aten.relu(%0) at=\"a.cpp:3 f(\\\"\\\")\" "
+      "from=\"a \\\"b\\\"\\n\" !effect "
       "!random "
       "!must_recompute !must_save !must_be_in_backward !must_be_in_forward !autocast !no_grad "
       "!backward seq=12 return ()");
@@ -136,10 +137,11 @@ TEST(GraphText, KeepsTagsPhaseSequenceAndProvenance) {
   EXPECT_EQ(node.phase, Phase::Backward);
   EXPECT_EQ(node.sequence, 12);
   EXPECT_EQ(node.provenance, intern("a \"b\"\n"));
+  EXPECT_EQ(node.place, intern("a.cpp:3 f(\"\")"));
   EXPECT_NE(
       graph.str().find("aten.relu(%0) !backward !no_grad !autocast !must_be_in_forward "
                        "!must_be_in_backward !must_save !must_recompute !random !effect seq=12 "
-                       "from=\"a \\\"b\\\"\\n\"\n"),
+                       "from=\"a \\\"b\\\"\\n\" at=\"a.cpp:3 f(\\\"\\\")\"\n"),
       std::string::npos);
 }
 

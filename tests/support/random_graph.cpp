@@ -111,6 +111,7 @@ class Generator {
     node->phase = phase_;
     node->set_tags(static_cast<uint16_t>(random_() & random_() & random_() & 0xff));
     if (chance(2)) node->sequence = pick(1000);
+    if (chance(8)) node->place = intern("file.cpp:12 f(int) < \"odd\"");
     if (chance(4)) node->provenance = intern(chance(2) ? "MulBackward0" : "odd \"name\"\n\x01");
     return node;
   }

@@ -222,6 +222,10 @@ void Parser::attributes(Node* node) {
       lexer_.next();
       expect('=');
       node->provenance = intern(lexer_.unquote(expect(Token::Kind::string, "a quoted name")));
+    } else if (token.is_word("at")) {
+      lexer_.next();
+      expect('=');
+      node->place = intern(lexer_.unquote(expect(Token::Kind::string, "a quoted place")));
     } else {
       return;
     }

@@ -266,6 +266,10 @@ void Printer::append_attributes(std::string& out, const Node& node) const {
     out += " from=";
     append_quoted(out, *node.provenance);
   }
+  if (node.place != nullptr) {
+    out += " at=";
+    append_quoted(out, *node.place);
+  }
 }
 
 }  // namespace ahead

@@ -12,7 +12,7 @@ namespace ahead {
 class Printer {
  public:
   struct Options {
-    bool debug_info = true;  ///< sequence numbers and provenance
+    bool debug_info = true;  ///< sequence numbers, provenance and places
     bool sub_graphs = true;  ///< in full, else as `graph(…)`
   };
 

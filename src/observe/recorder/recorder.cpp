@@ -52,10 +52,12 @@ Recorder* Recorder::current() {
 }
 
 Recorder::Recorder(const std::vector<at::Tensor>& inputs, std::shared_ptr<const Tape> before,
-                   HandleWatch handles, const std::vector<WeakTensor>& leaves)
+                   HandleWatch handles, const std::vector<WeakTensor>& leaves, bool with_places)
     : before_(std::move(before)),
       handles_(std::move(handles)),
       leaves_(leaves),
+      with_places_(with_places),
+      entry_(with_places ? StackMark::of_caller() : StackMark()),
       first_sequence_(at::sequence_number::peek()),
       outer_node_(torch::autograd::get_current_node()) {
   watch_process_end();
@@ -142,6 +144,12 @@ uint32_t Recorder::note_ambient() {
   }
   ambients.push_back(now);
   return tape_->last_ambient = static_cast<uint32_t>(ambients.size() - 1);
+}
+
+/// What a composite operator calls is called from where that was.
+const std::string* Recorder::place_of_call() const {
+  return scopes_.empty() ? user_place(entry_)
+                         : tape_->steps[static_cast<size_t>(scopes_.back())].place;
 }
 
 void Recorder::take_arguments(const ObservedOp& op, const c10::IValue* args, Step& step) {
@@ -389,6 +397,7 @@ void Recorder::call(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
   const bool reads_wrapper =
       op.reads_value && tensors::has_wrapper(c10::ArrayRef<c10::IValue>(stack).slice(base));
   step.number = scopes_.empty() ? 0 : static_cast<uint32_t>(scopes_.back() + 1);
+  if (with_places_) step.place = place_of_call();
   const size_t index = add(std::move(step));
   // Where autocast handles the operator, it calls it once more, like a composite operator.
   const bool is_whole = op.is_composite && ops::facts(*op.op).is_whole;

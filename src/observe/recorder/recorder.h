@@ -11,6 +11,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/user_place.h"
 #include "observe/state/entry_state.h"
 #include "observe/state/handles.h"
 #include "observe/tape/tape.h"
@@ -28,9 +29,10 @@ class OwnerCount;
 class Recorder {
  public:
   /// `before` is the recording of the call before, if there was one; `handles` are the callable's;
-  /// `leaves` are those whose `.grad` is watched even if the call does not use them.
+  /// `leaves` are those whose `.grad` is watched even if the call does not use them. `with_places`:
+  /// each step says from where in the user's code it was called.
   Recorder(const std::vector<at::Tensor>& inputs, std::shared_ptr<const Tape> before,
-           HandleWatch handles, const std::vector<WeakTensor>& leaves);
+           HandleWatch handles, const std::vector<WeakTensor>& leaves, bool with_places);
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
@@ -88,6 +90,7 @@ class Recorder {
                       c10::DispatchKeySet keys, torch::jit::Stack& stack);
   void expect_as_much_as(const Tape& tape);
   uint32_t note_ambient();
+  const std::string* place_of_call() const;
   void check_engine();
   bool is_in_backward() const;
   void check_modes();
@@ -210,6 +213,8 @@ class Recorder {
   };
   std::vector<ExpectedNumbers> expected_numbers_;
   std::vector<WatchedGenerator> generators_;
+  const bool with_places_;
+  const StackMark entry_;  ///< what is beyond has called the function
   const uint64_t first_sequence_;
   /// The autograd node in whose backward the call is made; null: in none.
   const NodePtr outer_node_;

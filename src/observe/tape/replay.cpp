@@ -114,6 +114,7 @@ class Run {
     for (size_t i = part_.begin; i < part_.end;) {
       const Step& step = tape_.steps[i];
       pass_marks(i);
+      if (tracer_ != nullptr) tracer_->places().replay(step.place);
       for (const MadeHistory& made : tape_.histories) {
         NodePtr& node = nodes_[made.history.get()];
         if (made.before == i && !node) node = make_node(made.history);

@@ -85,6 +85,8 @@ struct Step {
   uint32_t number = 0;
   uint64_t sequence = 0;  ///< that the next autograd node would have got before it
   const ObservedOp* op = nullptr;
+  /// Of a Call: where the user's code made it, as user_place() says; null unless recorded.
+  const std::string* place = nullptr;
   /// Of a Call: its arguments, with none for a tensor, `false` for a tensor that is not given, and
   /// the number of its elements for a list of tensors. RequiresGrad, Read: the value.
   std::vector<c10::IValue> args = {};

@@ -77,6 +77,7 @@ class LiftHandler {
 
   void before() {
     tracer_->writer().set_autocast(is_autocast_enabled());
+    if (tracer_->writer().phase() == Phase::Forward) tracer_->places().before();
     tracer_->live_tensors().before(call_);
     viewed_ = tracer_->hidden_writes().before(call_);
     if (op_.addresses_storage) address_storage();
