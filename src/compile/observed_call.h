@@ -53,7 +53,8 @@ class ObservedCall {
   /// plan if it was only remembered; see ManySizes.
   compiling::Compilation make(const aot::FlatFunction& function,
                               const std::vector<at::Tensor>& arguments, const Options& options,
-                              const observe::Tape* before, compiling::ManySizes* sizes = nullptr);
+                              const observe::Tape* before, compiling::ManySizes* sizes = nullptr,
+                              runtime::StaticArguments static_arguments = {});
   /// Whether one more program may be made.
   bool is_within_limit() const;
   /// Whether a program for many sizes may turn out to be right for a call that none fits.

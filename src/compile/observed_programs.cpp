@@ -42,9 +42,10 @@ Options ObservedCall::options_for(bool reads) const {
 compiling::Compilation ObservedCall::make(const aot::FlatFunction& function,
                                           const std::vector<at::Tensor>& arguments,
                                           const Options& options, const Tape* before,
-                                          compiling::ManySizes* sizes) {
-  compiling::Compilation made =
-      compiling::compile_function(function, arguments, options, compilers_, sizes);
+                                          compiling::ManySizes* sizes,
+                                          runtime::StaticArguments static_arguments) {
+  compiling::Compilation made = compiling::compile_function(
+      function, arguments, options, compilers_, sizes, std::move(static_arguments));
   if (made.plan != nullptr) check_histories(*made.plan, arguments, before);
   if (made.is_new) compiling::dump(made, options_);
   state_.trace_seconds.fetch_add(made.trace_seconds);
@@ -81,7 +82,7 @@ std::shared_ptr<Entry> ObservedCall::compile_wrapped(Observation::State& observa
   do {
     arguments = wrapped->arguments(observation.outer).value().plain;
     made = make(wrapped->plain_function(tape), arguments, options_for(reads),
-                observation.before.get());
+                observation.before.get(), /*sizes=*/nullptr, wrapped->static_arguments());
   } while (wrapped->has_other_gradients());
   auto entry =
       std::make_shared<Entry>(CallKind(observation.now, state_.modules.read(),

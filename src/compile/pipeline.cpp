@@ -29,6 +29,7 @@ namespace {
 using passes::Stages;
 using runtime::BackwardPlan;
 using runtime::CallPlan;
+using runtime::StaticArguments;
 using tracing::JointTrace;
 
 bool names_offsets(const Graph& graph) {
@@ -70,23 +71,22 @@ void decompose(TracedFunction& traced, const detail::Compilers& compilers, Stage
   });
 }
 
-/// The positions of arguments that keep their memory from call to call.
-std::vector<int64_t> find_static_inputs(const Graph& graph, int64_t num_params_buffers) {
+/// The positions of inputs that keep their memory from call to call.
+std::vector<int64_t> find_static_inputs(const Graph& graph, const StaticArguments& arguments) {
   std::vector<int64_t> positions;
   for (size_t i = 0; i < graph.inputs().size(); ++i) {
-    const Slot slot = graph.inputs()[i].slot;
-    if (slot.kind == Slot::Kind::Primal && slot.index < num_params_buffers)
+    if (runtime::is_static(graph.inputs()[i].slot, arguments))
       positions.push_back(static_cast<int64_t>(i));
   }
   return positions;
 }
 
 PartitionedGraphs partition(const JointGraph& joint, const Options& options,
-                            int64_t num_params_buffers) {
+                            const StaticArguments& arguments) {
   if (options.partitioner.function()) return options.partitioner.function()(joint);
   if (options.partitioner.kind() == Partitioner::Default) return partition_default(joint);
   return partition_min_cut(joint, {.memory_budget = options.memory_budget,
-                                   .static_inputs = find_static_inputs(joint, num_params_buffers)});
+                                   .static_inputs = find_static_inputs(joint, arguments)});
 }
 
 /// The part of a joint graph that runs when nobody can ask for a gradient.
@@ -136,7 +136,7 @@ CallPlan plan_inference(TracedFunction traced, const std::vector<at::Tensor>& ar
   aot::Executable forward =
       stages.compile(compilers.inference,
                      runtime::request_for(graph, std::string(runtime::function_name) + ".inference",
-                                          compilers.num_params_buffers),
+                                          traced.static_arguments),
                      "inference");
   return {.name = runtime::function_name,
           .prologue = std::make_shared<const runtime::Prologue>(std::move(frame.prologue)),
@@ -210,9 +210,8 @@ void save_for_derivatives(PartitionedGraphs& halves, const JointGraph& joint,
 /// Cuts a joint graph into what a call runs and what its backward runs. `has_open_trace`:
 /// derivatives will be read off an open trace.
 PartitionedGraphs partition(const JointGraph& joint, const TracedFunction& traced,
-                            bool has_open_trace, const Options& options,
-                            const detail::Compilers& compilers) {
-  PartitionedGraphs halves = partition(joint, options, compilers.num_params_buffers);
+                            bool has_open_trace, const Options& options) {
+  PartitionedGraphs halves = partition(joint, options, traced.static_arguments);
   if (has_open_trace) save_for_derivatives(halves, joint, traced, options);
   copy_raised_inputs(halves, traced.frame.epilogue.writes);
   check_grown_unsaved(halves, traced.frame.epilogue.resets);
@@ -235,10 +234,9 @@ size_t name_states(JointGraph& joint, const Options& options, Stages& stages) {
 /// Cuts a joint graph with such states in it, and leaves them there; or as it is, if nothing names
 /// any, or if second derivatives could not be had of what is saved then.
 PartitionedGraphs partition_with_states(JointGraph& joint, const TracedFunction& traced,
-                                        const Options& options, const detail::Compilers& compilers,
-                                        Stages& stages) {
+                                        const Options& options, Stages& stages) {
   const auto cut = [&](const JointGraph& graph) {
-    return partition(graph, traced, /*has_open_trace=*/false, options, compilers);
+    return partition(graph, traced, /*has_open_trace=*/false, options);
   };
   JointGraph named(joint);
   if (name_states(named, options, stages) == 0) return cut(joint);
@@ -297,9 +295,8 @@ CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::Different
   check_one_tangent(joint, traced.trace);
   auto [halves, seconds] = Stages::run([&, &joint = joint] {
     // Nor do states that are named have a place in an open trace.
-    if (open != nullptr)
-      return partition(joint, traced, /*has_open_trace=*/true, options, compilers);
-    return partition_with_states(joint, traced, options, compilers, stages);
+    if (open != nullptr) return partition(joint, traced, /*has_open_trace=*/true, options);
+    return partition_with_states(joint, traced, options, stages);
   });
   const int32_t first_saved =
       num_outputs(halves.forward) - static_cast<int32_t>(halves.saved.size());
@@ -328,7 +325,7 @@ CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::Different
   aot::Executable forward = stages.compile(
       compilers.forward,
       runtime::request_for(halves.forward, std::string(runtime::function_name) + ".forward",
-                           compilers.num_params_buffers),
+                           traced.static_arguments),
       "backend.forward");
   std::shared_ptr<const runtime::DebugAsserts> asserts =
       asserts_for(halves.forward, &halves.backward, options, compilers);
@@ -430,11 +427,13 @@ size_t Compilation::num_backwards() const {
 
 Compilation compile_function(const aot::FlatFunction& function,
                              const std::vector<at::Tensor>& inputs, const Options& options,
-                             const detail::Compilers& compilers, ManySizes* sizes) {
+                             const detail::Compilers& compilers, ManySizes* sizes,
+                             StaticArguments static_arguments) {
   Compilation result;
   auto [traced, trace_seconds] =
       Stages::run([&] { return trace_function(function, inputs, options); });
   result.trace_seconds = trace_seconds;
+  traced.static_arguments = std::move(static_arguments);
   auto [plan, seconds] = Stages::run([&, &traced = traced]() -> std::optional<CallPlan> {
     std::unique_ptr<tracing::DifferentiableTrace> open = open_trace(traced, options);
     Graph& graph = traced.trace.graph;

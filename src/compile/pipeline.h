@@ -8,6 +8,7 @@
 #include "compile/sized_programs.h"
 #include "passes/stages.h"
 #include "runtime/call/call_plan.h"
+#include "runtime/compile_request.h"
 
 namespace ahead::compiling {
 
@@ -53,6 +54,7 @@ struct ManySizes {
 /// there is, or can be, one; null: the program is for the sizes at hand.
 Compilation compile_function(const aot::FlatFunction& function,
                              const std::vector<at::Tensor>& inputs, const Options& options,
-                             const detail::Compilers& compilers, ManySizes* sizes = nullptr);
+                             const detail::Compilers& compilers, ManySizes* sizes = nullptr,
+                             runtime::StaticArguments static_arguments = {});
 
 }  // namespace ahead::compiling

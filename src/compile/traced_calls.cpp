@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "ahead/detail/compiled_core.h"
 #include "ahead/errors.h"
 #include "compile/core_state.h"
@@ -18,8 +20,12 @@ class TracedEntry {
                               const aot::FlatFunction& function) {
     compiling::Compilation made;
     std::string refusal;
+    const auto num_inputs = static_cast<int64_t>(now.inputs.leaves.size());
+    const auto num_static = std::clamp<int64_t>(compilers_.num_params_buffers, 0, num_inputs);
     try {
-      made = compiling::compile_function(function, now.inputs.leaves, options_, compilers_);
+      made = compiling::compile_function(
+          function, now.inputs.leaves, options_, compilers_, /*sizes=*/nullptr,
+          runtime::StaticArguments(static_cast<size_t>(num_static), true));
       compiling::dump(made, options_);
       trace_seconds = made.trace_seconds;
       compile_seconds = made.compile_seconds;

@@ -5,6 +5,7 @@
 
 #include "ahead/options.h"
 #include "plan/call_frame.h"
+#include "runtime/compile_request.h"
 #include "trace/differentiable_trace.h"
 #include "trace/joint_trace.h"
 
@@ -20,6 +21,7 @@ struct TracedFunction {
   /// What was traced: the function itself, or that over synthetic bases.
   aot::FlatFunction function;
   std::vector<at::Tensor> inputs;
+  runtime::StaticArguments static_arguments;  ///< among these
 };
 
 /// Traces a function with its gradient. If it writes to an argument that shares memory with another

@@ -251,6 +251,19 @@ std::optional<WrappedLayout::Apart> WrappedProgram::arguments(
   return layout_->take_apart(all);
 }
 
+runtime::StaticArguments WrappedProgram::static_arguments() const {
+  runtime::StaticArguments is_static;
+  for (size_t i = 0; i < layout_->exchanges().size(); ++i) {
+    if (layout_->first_of(i) != i) continue;
+    const Exchange& exchange = *layout_->exchanges()[i];
+    is_static.resize(is_static.size() + exchange.tensor.num_plain(), i >= num_arguments_);
+    // Carriers are made anew for each call.
+    if (exchange.has_carriers())
+      is_static.resize(is_static.size() + exchange.gradient.num_plain(), false);
+  }
+  return is_static;
+}
+
 bool WrappedProgram::has_other_gradients() {
   bool is_any = false;
   for (size_t i = 0; i < found_.size(); ++i) {

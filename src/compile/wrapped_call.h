@@ -11,6 +11,7 @@
 #include "ahead/tree_spec.h"
 #include "observe/tape/parts.h"
 #include "observe/tape/tape.h"
+#include "runtime/compile_request.h"
 #include "subclass/bridge.h"
 
 /// Calls with wrappers (ahead/subclass.h): programs take and return the plain tensors inside.
@@ -61,6 +62,8 @@ class WrappedProgram : public std::enable_shared_from_this<WrappedProgram> {
   aot::FlatFunction plain_function(const std::shared_ptr<const observe::Tape>& tape);
   /// The plain tensors of a call's arguments and then of what it captured; none: that is gone.
   std::optional<WrappedLayout::Apart> arguments(const std::vector<at::Tensor>& outer) const;
+  /// Which of these belong to captured tensors, and are the same in all calls.
+  runtime::StaticArguments static_arguments() const;
   /// Ends a trace. True: it found gradients that are made otherwise than was expected, so that the
   /// function has to be traced again. False: what it found out stays as it is.
   bool has_other_gradients();

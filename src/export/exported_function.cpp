@@ -45,8 +45,8 @@ ExportedFunction::ExportedFunction(const ExportedModule& module, const std::stri
                                   std::to_string(signature_.static_inputs().size()) +
                                   " parameters, buffers and constants. Give one for each.");
   }
-  executable_ = runtime::find_backend(backend)(
-      runtime::request_for(module.graph, "ExportedModule", static_cast<int64_t>(tensors_.size())));
+  executable_ = runtime::find_backend(backend)(runtime::request_for(
+      module.graph, "ExportedModule", runtime::StaticArguments(tensors_.size(), true)));
 }
 
 std::vector<at::Tensor> ExportedFunction::operator()(const std::vector<at::Tensor>& inputs) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "ahead/executable.h"
 
@@ -9,9 +10,15 @@ namespace ahead::runtime {
 /// What backends and logs call a compiled function; its graphs are that, a dot, and their kind.
 constexpr const char* function_name = "CompiledFunction";
 
-/// What a backend is told about a graph, the first `num_params_buffers` arguments of which are the
-/// same in all calls. Nothing is donated.
+/// For each argument of a function, whether it has the same memory in all calls; those that are not
+/// listed have not.
+using StaticArguments = std::vector<bool>;
+
+/// Whether the input in this slot has the same memory in all calls.
+bool is_static(Slot slot, const StaticArguments& arguments);
+
+/// What a backend is told about a graph. Nothing is donated.
 aot::CompileRequest request_for(const Graph& graph, std::string name,
-                                int64_t num_params_buffers = 0);
+                                const StaticArguments& arguments = {});
 
 }  // namespace ahead::runtime

@@ -215,6 +215,32 @@ TEST(SubclassCompiled, CapturesParameters) {
   EXPECT_GE(compiled.stats().cache_hits, 3U);
 }
 
+// What a program is given of captured tensors stands behind the arguments, taken apart like these.
+TEST(SubclassCompiled, TellsBackendsWhichInputsAreTheSameInAllCalls) {
+  static std::vector<bool> forward_inputs, inference_inputs;
+  register_backend("subclass_static_inputs", [](const aot::CompileRequest& request) {
+    if (request.name.ends_with(".forward")) forward_inputs = request.static_inputs;
+    if (request.name.ends_with(".inference")) inference_inputs = request.static_inputs;
+    const Graph graph(request.graph);
+    return [graph](Tensors&& inputs) { return interpret(graph, inputs); };
+  });
+  const at::Tensor weight = two({4, 4}, true), bias = leaf({4});
+  const Options options{.backend = "subclass_static_inputs", .fullgraph = true};
+  auto layer = [&](const at::Tensor& x) { return x.matmul(weight) + bias; };
+  auto compiled = ahead::compile(layer, options);
+  for (int call = 0; call < 4; ++call) {
+    const at::Tensor x = two({2, 4});
+    ASSERT_EQ(difference(layer(x), compiled(x)), "");
+    torch::autograd::grad({compiled(x).sum()}, {weight, bias});
+    const at::NoGradGuard no_grad;
+    ASSERT_EQ(difference(layer(x), compiled(x)), "");
+  }
+  EXPECT_EQ(compiled.stats().eager_calls, 0U);
+  // The two of x, those of the weight, the bias, and what carries its gradient, a wrapper.
+  EXPECT_EQ(forward_inputs, (std::vector<bool>{false, false, true, true, true, false, false}));
+  EXPECT_EQ(inference_inputs, (std::vector<bool>{false, false, true, true, true}));
+}
+
 TEST(SubclassCompiled, IsNotTakenForAnotherTensorThatItHolds) {
   const at::Tensor own = two({3});
   auto compiled =
