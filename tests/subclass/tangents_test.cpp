@@ -60,6 +60,33 @@ TEST(SubclassTangents, AreRefusedIfTheyCannotBe) {
   EXPECT_NE(error.find("Zeroed(Tensor; 0), got Zeroed(Tensor; 13)"), std::string::npos) << error;
 }
 
+// The gradient of a wrapper that was written to is expected to be made like it, and need not come.
+TEST(SubclassTangents, OfWrittenArgumentsAreNotGuessed) {
+  const auto f = [](const at::Tensor& x, const at::Tensor& y) {
+    x.mul_(y);
+    return y.sin();
+  };
+  auto compiled = ahead::compile(f, {.backend = "interpreter", .fullgraph = true});
+  for (const bool differentiates_written : {false, true}) {
+    for (int call = 0; call < 4; ++call) {
+      Tensors grads[2];
+      for (const bool eager : {true, false}) {
+        torch::manual_seed(call);
+        const at::Tensor root = two({3}, true), y = two({3}, true), x = root * 2;
+        const at::Tensor z = eager ? f(x, y) : compiled(x, y);
+        (differentiates_written ? x * x : z).backward(two({3}));
+        grads[eager ? 0 : 1] = {root.grad(), y.grad(), x.detach()};
+      }
+      EXPECT_EQ(grads[0][0].defined(), differentiates_written);
+      EXPECT_EQ(grads[1][0].defined(), differentiates_written);
+      for (size_t i = differentiates_written ? 0 : 1; i < 3; ++i)
+        EXPECT_EQ(difference(grads[0][i], grads[1][i]), "") << call << i;
+    }
+  }
+  EXPECT_EQ(compiled.stats().eager_calls, 0U);
+  EXPECT_GE(compiled.stats().cache_hits, 4U);
+}
+
 TEST(SubclassTangents, MayLieInAnyWay) {
   auto compiled = ahead::compile([](const at::Tensor& x) { return x * x.sin(); },
                                  {.backend = "interpreter", .fullgraph = true});
