@@ -83,6 +83,37 @@ TEST(CheckpointedRandom, LargeMasksAreDrawnAgainFromTheForwardsState) {
   }
 }
 
+// Each backward draws what its own forward drew, in whatever order and however often they run.
+TEST(CheckpointedRandom, SeveralForwardsBeforeABackward) {
+  for (const bool functional : {false, true}) {
+    auto compiled =
+        compile(three_blocks,
+                {.fullgraph = true, .confirm = Confirm::Never, .functionalize_rng = functional});
+    compiled(at::ones({40, 50}).requires_grad_());
+    std::vector<at::Tensor> shown[2];
+    for (const bool is_eager : {true, false}) {
+      torch::manual_seed(3);
+      std::vector<at::Tensor> xs, ys, &seen = shown[is_eager ? 0 : 1];
+      for (int i = 0; i < 4; ++i) {
+        xs.push_back(at::randn({40, 50}).requires_grad_());
+        ys.push_back(is_eager ? three_blocks(xs.back()) : compiled(xs.back()));
+        seen.push_back(at::rand({3}));
+      }
+      for (const size_t i : {2, 0, 2, 3, 1, 0}) {
+        ys[i].sum().backward({}, /*retain_graph=*/true);
+        seen.insert(seen.end(), {ys[i].detach(), xs[i].grad().clone(), at::rand({2})});
+      }
+    }
+    ASSERT_EQ(shown[0].size(), shown[1].size());
+    for (size_t i = 0; i < shown[0].size(); ++i)
+      EXPECT_TRUE(same_bits(shown[0][i], shown[1][i])) << i;
+    EXPECT_EQ(compiled.stats().eager_calls, 0u);
+    EXPECT_EQ(compiled.stats().cache_hits, 4u);
+    const Graph backward = program(compiled.programs(), "partition.backward");
+    EXPECT_EQ(count(backward, "ahead.random.aten.bernoulli"), 3u) << backward.str();
+  }
+}
+
 TEST(CheckpointedRandom, SmallMasksAreSaved) {
   for (const bool functional : {false, true}) {
     const auto programs = run_like_eager({4, 5}, {.functionalize_rng = functional});

@@ -62,6 +62,36 @@ TEST(CudaRandom, CheckpointsDrawAgain) {
   });
 }
 
+TEST(CudaRandom, SeveralForwardsBeforeABackward) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "this machine has no CUDA device";
+  const auto f = [](const at::Tensor& x) {
+    return checkpoint(
+        CheckpointPolicy::recompute_everything(),
+        [](const at::Tensor& y) { return at::dropout(y.sin(), 0.5, true).mul(2).tanh(); }, x);
+  };
+  for (const bool functional : {false, true}) {
+    auto compiled =
+        compile(f, {.fullgraph = true, .confirm = Confirm::Never, .functionalize_rng = functional});
+    compiled(at::ones({64, 50}, at::kCUDA).requires_grad_());
+    std::vector<at::Tensor> shown[2];
+    for (const bool is_eager : {true, false}) {
+      torch::cuda::manual_seed(3);
+      std::vector<at::Tensor> xs, ys, &seen = shown[is_eager ? 0 : 1];
+      for (int i = 0; i < 3; ++i) {
+        xs.push_back(at::randn({64, 50}, at::kCUDA).requires_grad_());
+        ys.push_back(is_eager ? f(xs.back()) : compiled(xs.back()));
+      }
+      for (const size_t i : {1, 2, 1, 0}) {
+        ys[i].sum().backward({}, /*retain_graph=*/true);
+        seen.insert(seen.end(), {ys[i].detach(), xs[i].grad().clone(), generator().get_state()});
+      }
+    }
+    expect_same(shown[0], shown[1]);
+    EXPECT_EQ(compiled.stats().eager_calls, 0u);
+    EXPECT_EQ(compiled.stats().cache_hits, 3u);
+  }
+}
+
 TEST(CudaRandom, StatesThatAreSetAgain) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "this machine has no CUDA device";
   expect_like_eager([](const at::Tensor& x) {
