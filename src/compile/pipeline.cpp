@@ -332,8 +332,7 @@ CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::Different
   const auto program = std::make_shared<BackwardProgram>(
       std::move(halves.backward),
       BackwardProgram::Reach{std::move(traced.trace.reaching_tangents),
-                             std::move(traced.trace.gradients_behind),
-                             std::move(traced.trace.gradients_behind_effects)},
+                             std::move(traced.trace.gradients_behind)},
       find_edges(joint), donated_by(backward), stages.optimising(compilers.backward, ".backward"));
   if (!options.lazy_backward) program->compile();
   backward.program = program;

@@ -22,10 +22,9 @@ class BackwardProgram final : public runtime::BackwardVariants {
     using Masks = std::unordered_map<int64_t, std::vector<bool>>;
     /// The tangents, in order, that reach each of them. Empty if there is one tangent only.
     Masks tangents;
-    /// The gradients, in order, to which a custom function leads. Empty if none writes to anything.
+    /// The gradients, in order, to which those lead that write or have effects; see
+    /// JointTrace::gradients_behind.
     Masks gradients_behind;
-    /// The same for autograd nodes with effects; see JointTrace::gradients_behind_effects.
-    Masks gradients_behind_effects;
   };
 
   /// `edges`: see find_edges(). `donated`: for each saved value, whether nobody needs it after the

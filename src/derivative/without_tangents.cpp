@@ -26,7 +26,6 @@ class TangentRemover {
       : graph_(backward),
         reach_(reach.tangents),
         gradients_behind_(reach.gradients_behind),
-        gradients_behind_effects_(reach.gradients_behind_effects),
         defined_(defined),
         wanted_(wanted),
         any_layout_(any_layout),
@@ -217,20 +216,21 @@ class TangentRemover {
                             "what another one wrote, and this backward may not run all of them. "
                             "Ask for all gradients of all results.");
     }
-    if (state(write.args()[1].value()) == State::Dead || !is_reached(write)) return false;
-    for (size_t i = 0; i < wanted_.size(); ++i) {
-      if (wanted_[i] && behind->second[i]) return true;
-    }
-    return false;
+    return state(write.args()[1].value()) != State::Dead && is_reached(write) &&
+           is_any_wanted(behind->second);
   }
 
   /// Whether eager runs the autograd node that an effect belongs to.
   bool happens(const Node& node) const {
     if (!node.has(Tag::Effect) || dead_.count(&node) != 0) return false;
-    const auto behind = gradients_behind_effects_.find(node.sequence);
-    if (node.phase != Phase::Backward || behind == gradients_behind_effects_.end()) return true;
-    for (size_t i = 0; i < behind->second.size(); ++i) {
-      if (wanted_[i] && behind->second[i]) return true;
+    const auto behind = gradients_behind_.find(node.sequence);
+    return node.phase != Phase::Backward || behind == gradients_behind_.end() ||
+           is_any_wanted(behind->second);
+  }
+
+  bool is_any_wanted(const std::vector<bool>& gradients) const {
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      if (wanted_[i] && gradients[i]) return true;
     }
     return false;
   }
@@ -247,7 +247,7 @@ class TangentRemover {
   }
 
   Graph graph_;
-  const BackwardProgram::Reach::Masks &reach_, &gradients_behind_, &gradients_behind_effects_;
+  const BackwardProgram::Reach::Masks &reach_, &gradients_behind_;
   const BackwardProgram::Mask &defined_, &wanted_;
   const bool any_layout_;
   std::vector<bool> had_gradient_;

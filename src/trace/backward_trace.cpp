@@ -177,8 +177,7 @@ void BackwardTrace::note_effects(const edge_list& roots, const edge_list& target
     if (node.phase == Phase::Backward && node.has(Tag::Effect)) acting.insert(node.sequence);
   }
   if (acting.empty()) return;
-  trace_.gradients_behind_effects =
-      targets_behind(acting, roots, targets, writer_.first_sequence());
+  trace_.gradients_behind.merge(targets_behind(acting, roots, targets, writer_.first_sequence()));
 }
 
 void BackwardTrace::note_casts() {

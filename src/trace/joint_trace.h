@@ -109,9 +109,10 @@ struct JointTrace {
   /// For each autograd node, by Node::sequence, the tangents in order that its gradient comes from.
   /// Empty if there is one tangent only.
   std::unordered_map<int64_t, std::vector<bool>> reaching_tangents;
-  /// For each autograd node whose backward has an effect, by Node::sequence, the outputs GradOf in
-  /// order to which the gradients lead that it makes. Eager runs it only if one of these is wanted.
-  std::unordered_map<int64_t, std::vector<bool>> gradients_behind_effects;
+  /// For each autograd node whose backward has an effect, and for each custom autograd function
+  /// where some backward writes to something, by Node::sequence: the outputs GradOf in order to
+  /// which the gradients lead that it makes. Eager runs it only if one of these is wanted.
+  std::unordered_map<int64_t, std::vector<bool>> gradients_behind;
   /// For each output GradOf, in order, the tangents in order from which eager's engine comes to
   /// that input, whatever gradient it brings. Empty if there is one tangent only.
   std::vector<std::vector<bool>> tangents_leading_to;
@@ -130,9 +131,6 @@ struct JointTrace {
   /// Whether one of `inputs` has a backward_write.
   bool writes_to_inputs = false;
   bool has_backward_writes() const { return writes_to_inputs || !tangent_writes.empty(); }
-  /// Where the backward writes: for each custom autograd function, by Node::sequence, the outputs
-  /// GradOf in order to which its gradient leads. Eager runs it only if one of these is wanted.
-  std::unordered_map<int64_t, std::vector<bool>> gradients_behind;
   /// An operator of the backward for which autocast cast a tensor.
   std::optional<Culprit> cast_in_backward;
   /// An operator of the backward for which autocast would cast a tensor, were it on.
