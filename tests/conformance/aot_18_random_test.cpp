@@ -1,4 +1,5 @@
 #include "conformance/aot_support.h"
+#include "support/noisy_gradient.h"
 
 /// Random numbers. Upstream's tests of functionalised ones want CUDA; here they run on the CPU,
 /// too.
@@ -87,17 +88,6 @@ TEST(AotRandom, test_compiled_backward_rng_correctness) {
   compiled(Tensors{x})[0].sum().backward();
   EXPECT_TRUE(at::equal(x.grad(), at::ones({4})));
 }
-
-/// A backward that draws.
-struct NoisyGradient : torch::autograd::Function<NoisyGradient> {
-  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) {
-    return x * at::rand({4});
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
-                                                 torch::autograd::variable_list gradients) {
-    return {gradients[0] * at::rand({4})};
-  }
-};
 
 TEST(AotRandom, test_backward_epilogue_rng_correctness) {
   const aot::FlatFunction f = [](const Tensors& in) {

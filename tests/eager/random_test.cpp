@@ -3,6 +3,7 @@
 
 #include "ahead/ahead.h"
 #include "eager/harness.h"
+#include "support/noisy_gradient.h"
 
 /// Programs that draw random numbers, as people write them: with and without
 /// Options::functionalize_rng they must draw eager's, and leave the generator where eager does.
@@ -181,17 +182,6 @@ TEST(RandomPrograms, InferenceWithMonteCarloDropout) {
     for (int call = 0; call < 10; ++call) log("mean", forward(at::randn({4, 9})));
   });
 }
-
-/// The backward draws, too: it is told the state where it runs.
-struct NoisyGradient : torch::autograd::Function<NoisyGradient> {
-  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) {
-    return x * at::rand({4});
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
-                                                 torch::autograd::variable_list gradients) {
-    return {gradients[0] + 0.1 * at::randn_like(gradients[0])};
-  }
-};
 
 TEST(RandomPrograms, TheBackwardDrawsWhereItRuns) {
   in_both_modes([](auto& wrap, Log& log, const Options& options) {

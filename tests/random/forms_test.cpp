@@ -7,6 +7,7 @@
 #include "random/generator_state.h"
 #include "random/random_form.h"
 #include "support/eager.h"
+#include "support/noisy_gradient.h"
 
 /// Random operators as functions of a state, and graphs that take and return such states.
 namespace ahead {
@@ -118,17 +119,6 @@ TEST(FunctionalizeRandom, OperatorsWithoutAFormDrawFromTheGeneratorInTurn) {
   }
   EXPECT_EQ(compiled.stats().cache_hits, 2u);
 }
-
-/// A gradient that draws itself.
-struct NoisyGradient : torch::autograd::Function<NoisyGradient> {
-  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) {
-    return x * at::rand({4});
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
-                                                 torch::autograd::variable_list gradients) {
-    return {gradients[0] * at::rand({4})};
-  }
-};
 
 TEST(FunctionalizeRandom, TellsForwardAndBackwardOfAJointGraphApart) {
   const at::Tensor x = leaf({4});
