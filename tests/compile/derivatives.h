@@ -56,19 +56,6 @@ void expect_derivatives(const F& f, int order = 4) {
   }
 }
 
-/// The same for a function that cannot be compiled.
-template <class F>
-void expect_eager_derivatives(const F& f, int order = 4) {
-  auto compiled = compile(f, {.confirm = 0});
-  for (int call = 0; call < 3; ++call) {
-    const at::Tensor x = leaf({5});
-    expect_same(derivatives(f, x, order), derivatives(compiled, x, order));
-  }
-  expect_runs_eagerly(compiled);
-  auto whole = compile(f, {.fullgraph = true, .confirm = 0});
-  EXPECT_THROW(whole(leaf({5})), Unsupported);
-}
-
 /// A custom function whose gradient is the right one.
 struct Cube : torch::autograd::Function<Cube> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {

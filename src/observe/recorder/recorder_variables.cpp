@@ -23,6 +23,17 @@ bool is_number(const at::Tensor& tensor) {
           dtype == at::kComplexDouble);
 }
 
+/// Why a view that a custom autograd function returned cannot be made again; empty: it can.
+std::string problem_of_view(const at::Tensor& view) {
+  const auto* meta = torch::autograd::impl::get_view_autograd_meta(view);
+  if (meta->get_creation_meta() != torch::autograd::CreationMeta::IN_CUSTOM_FUNCTION)
+    return ": a custom autograd function returns a view beside other results. Return a clone";
+  if (meta->get_attr_version() != view._version())
+    return ": a custom autograd function returns a view, and its memory is written to afterwards, "
+           "which leaves it without history. Return a clone";
+  return "";
+}
+
 }  // namespace
 
 /// Takes composite operators apart if a tensor that was made inside them is used outside.
@@ -294,7 +305,10 @@ void Recorder::note_history(VariableId id, const at::Tensor& tensor) {
     see(id, tensor);
     return;
   }
-  if (tensor.is_view()) refuse(node->name() + ": a custom autograd function returns a view");
+  if (tensor.is_view()) {
+    if (const std::string problem = problem_of_view(tensor); !problem.empty())
+      refuse(node->name() + problem);
+  }
   see(id, tensor);
   if (customs_.count(node) == 0) customs_[node] = describe_history(peek_meta(tensor)->grad_fn_);
   Step step{Step::Kind::History};

@@ -264,6 +264,10 @@ class Run {
     }
     const at::Tensor result = variable(step.outs[0]);
     torch::autograd::impl::set_gradient_edge(result, {node, step.number});
+    if (result.is_view()) {
+      torch::autograd::impl::get_view_autograd_meta(result)->set_creation_meta(
+          torch::autograd::CreationMeta::IN_CUSTOM_FUNCTION);
+    }
     replayed.save(step.outs[0], result, /*is_output=*/true);
   }
 

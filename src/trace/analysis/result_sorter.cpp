@@ -137,7 +137,10 @@ ResultSorter::ResultSorter(Outside& outside, const std::vector<at::Tensor>& resu
     if (traced_[i].defined()) sort(i);
   }
   for (const auto& [first, group] : groups_) sort_group(group);
-  for (size_t i = 0; i < num_results_; ++i) check_base(i);
+  for (size_t i = 0; i < num_results_; ++i) {
+    check_base(i);
+    check_custom_view(i);
+  }
 }
 
 /// Nobody may write to a view of a leaf; a caller would get one that is no view.
@@ -152,6 +155,31 @@ void ResultSorter::check_base(size_t i) const {
                     facts_[i].value->meta.str() +
                         ": the function returns a view of a leaf that it makes itself. Make the "
                         "leaf outside, or return a clone of the view.");
+}
+
+/// A caller would get a tensor that is no view, or a view with a history that eager would refuse to
+/// use. What is traced for a compiler may do so.
+void ResultSorter::check_custom_view(size_t i) const {
+  const at::Tensor& traced = traced_[i];
+  const Kind kind = facts_[i].kind;
+  if (!outside_.is_replay() || !traced.defined() || traced.is_inference() || !traced.is_view() ||
+      kind == Kind::Input || kind == Kind::Result ||
+      !is_custom_view(traced, at::Tensor(traced._base())))
+    return;
+  const std::string result = facts_[i].value->meta.str();
+  if (kind != Kind::CustomView) {
+    throw Unsupported("trace", result +
+                                   ": a custom autograd function returns a view of what the "
+                                   "function computed, and the function returns that. Return a "
+                                   "clone of it.");
+  }
+  const auto* meta = torch::autograd::impl::get_view_autograd_meta(traced);
+  if (meta->get_attr_version() != traced._version()) {
+    throw Unsupported("trace", result +
+                                   ": a custom autograd function returns a view, and its memory is "
+                                   "written to afterwards, which leaves it without history. Return "
+                                   "a clone of it.");
+  }
 }
 
 void ResultSorter::find_inputs() {

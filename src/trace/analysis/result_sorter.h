@@ -38,6 +38,7 @@ class ResultSorter {
   void find_inputs();
   bool is_memory(size_t i) const { return i >= num_results_; }
   void check_base(size_t i) const;
+  void check_custom_view(size_t i) const;
   void sort_group(const std::vector<size_t>& group);
   bool find_base_among(const std::vector<size_t>& group);
   int32_t add_base(const std::vector<size_t>& group, Value* root);
