@@ -643,6 +643,14 @@ TEST(AotExport, test_no_annotation_on_gradient_acc_nodes) {
 
 // Ahead's own.
 
+// Upstream's test_aot_export_unbacked_arg makes such a size an unknown of the graph.
+TEST(AotExport, SizesThatAreReadFromTensorsAreRefused) {
+  const auto f = [](const Tensors& inputs) -> Tensors {
+    return {at::zeros({inputs[0].item<int64_t>()})};
+  };
+  EXPECT_THROW(aot::export_joint(f, {at::full({}, 3, at::kLong)}), DataDependent);
+}
+
 TEST(AotExport, JointsWithoutTangents) {
   const auto loss = [](const Tensors& inputs) { return Tensors{(inputs[0] * inputs[1]).sum()}; };
   const at::Tensor x = leaf({3}), y = leaf({3});
