@@ -164,17 +164,22 @@ struct Gathering {
   }
 };
 
+/// Where a frame goes on when what it called returns.
+void* address_in(_Unwind_Context* context) {
+  return reinterpret_cast<void*>(_Unwind_GetIP(context));  // NOLINT(performance-no-int-to-ptr)
+}
+
 _Unwind_Reason_Code visit_frame(_Unwind_Context* context, void* gathering) {
-  const _Unwind_Ptr address = _Unwind_GetIP(context);
-  if (address == 0) return _URC_END_OF_STACK;
-  const KnownFrame& frame = find_frame(reinterpret_cast<void*>(address));
+  void* const address = address_in(context);
+  if (address == nullptr) return _URC_END_OF_STACK;
+  const KnownFrame& frame = find_frame(address);
   return static_cast<Gathering*>(gathering)->add(frame, _Unwind_GetCFA(context))
              ? _URC_NO_REASON
              : _URC_END_OF_STACK;
 }
 
 _Unwind_Reason_Code find_caller(_Unwind_Context* context, void* address) {
-  if (base_of(reinterpret_cast<void*>(_Unwind_GetIP(context))) == own_base()) return _URC_NO_REASON;
+  if (base_of(address_in(context)) == own_base()) return _URC_NO_REASON;
   *static_cast<uintptr_t*>(address) = _Unwind_GetCFA(context);
   return _URC_END_OF_STACK;
 }

@@ -90,6 +90,36 @@ TEST(AotNodeMetadata, test_aot_module_simplified_preserves_stack_trace_from_muta
   EXPECT_EQ(written->place, made->place);
 }
 
+at::Tensor twice(const at::Tensor& x) {
+  return x * 2;
+}
+TORCH_LIBRARY(ahead_places_test, m) {
+  m.def("twice(Tensor x) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(ahead_places_test, CPU, m) {
+  m.impl("twice", twice);
+}
+
+__attribute__((noinline, noclone)) at::Tensor call_twice(const at::Tensor& x) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("ahead_places_test::twice", "")
+                             .typed<at::Tensor(const at::Tensor&)>();
+  at::Tensor y = op.call(x);
+  return y;
+}
+
+TEST(AotNodeMetadata, test_custom_op_stack_trace) {
+  const auto compiled =
+      compiled_once([](const Tensors& in) -> Tensors { return {call_twice(in[0])}; },
+                    {at::randn({3})}, with_places);
+  EXPECT_EQ(compiled.stats().eager_calls, 0u);
+  const Graph graph = program(compiled, "inference");
+  ASSERT_EQ(graph.num_nodes(), 1u) << graph.str();
+  EXPECT_EQ(graph.first()->op().name(), "ahead_places_test.twice");
+  EXPECT_TRUE(is_of_this_file(*graph.first())) << graph.str();
+  EXPECT_NE(graph.first()->place->find("call_twice"), std::string::npos) << graph.str();
+}
+
 TEST(AotMetadata, WritesToInputsBelongToWhatMadeTheContents) {
   const auto compiled = compiled_once(
       [](const Tensors& in) -> Tensors {
