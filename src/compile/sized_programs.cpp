@@ -69,7 +69,6 @@ bool are_alike(const JointTrace& a, const JointTrace& b) {
   return a.differentiates == b.differentiates &&
          are_same_for(a.graph, a.reaching_tangents, b.reaching_tangents) &&
          are_same_for(a.graph, a.gradients_behind, b.gradients_behind) &&
-         are_same_for(a.graph, a.gradients_behind_effects, b.gradients_behind_effects) &&
          a.tangents_leading_to == b.tangents_leading_to &&
          a.tangents_sharing == b.tangents_sharing &&
          a.tangents_passing_through == b.tangents_passing_through &&

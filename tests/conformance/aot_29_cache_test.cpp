@@ -13,7 +13,8 @@
 namespace ahead::conformance {
 namespace aot_29_cache_test {
 
-const Options once{.fullgraph = true, .confirm = Confirm::Never};
+const Options once{
+    .fullgraph = true, .dynamic = Dynamic::Static, .confirm = Confirm::Never};
 
 /// Expects so many misses and hits, and that nothing ran eagerly.
 template <class F>
