@@ -197,7 +197,8 @@ void Program::unpack(size_t begin, const Run& run) const {
   const std::vector<Step>& steps = run.backward.steps();
   Call call{"", begin, {}, {}, {}, {}, false, {}};
   const auto unpack_for = [&](const Step& step) {
-    run.gradients.unpack(step);
+    // It was fetched for a part that ended before this step.
+    if (!run.gradients.is_unpacked(step)) run.gradients.unpack(step);
     for (size_t i = step.first_hooked; i < step.first_hooked + step.num_hooked; ++i) {
       if (run.stretches == nullptr || !run.gradients.unpacked(i).defined()) continue;
       call.hooked.push_back(i);

@@ -3,9 +3,9 @@
 #include <thread>
 
 #include "ahead/ahead.h"
-#include "effects/journal.h"
 #include "support/eager.h"
 #include "support/hits.h"
+#include "support/journal.h"
 
 namespace ahead {
 namespace declarations_test {

@@ -1,9 +1,9 @@
 #include <gtest/gtest.h>
 
 #include "ahead/ahead.h"
-#include "effects/journal.h"
 #include "support/eager.h"
 #include "support/hits.h"
+#include "support/journal.h"
 
 namespace ahead {
 namespace print_test {

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include "ahead/ahead.h"
-#include "effects/journal.h"
 #include "support/eager.h"
+#include "support/journal.h"
 
 /// Programs with effects, run as they are and compiled: what they return, and what they did in
 /// which order, must be the same.
@@ -349,6 +349,69 @@ TEST(EffectPrograms, SecondDerivatives) {
     }
     return shown;
   });
+}
+
+struct Doubled : torch::autograd::Function<Doubled> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x) {
+    const Tensor y = x * 2;
+    ctx->save_for_backward({y});
+    return y;
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    return {grads[0] * ctx->get_saved_variables()[0]};
+  }
+};
+
+TEST(EffectPrograms, ACheckpointAfterACustomFunctionRunsOnceWhenItIsObserved) {
+  expect_like_eager([](auto& wrap) {
+    auto f = wrap([](const Tensor& x) {
+      const auto region = [](const Tensor& y) {
+        const Tensor z = y.sin();
+        journal::note("region", z);
+        return z.tanh();
+      };
+      return checkpoint(CheckpointPolicy::recompute_everything(), region, Doubled::apply(x));
+    });
+    Tensors shown;
+    for (int64_t call = 0; call < 6; ++call) {
+      const Tensor x = numbers(call).requires_grad_();
+      shown.push_back(f(x));
+      shown.back().sum().backward();
+      shown.push_back(x.grad());
+    }
+    return shown;
+  });
+}
+
+struct Unhistoric : torch::autograd::Function<Unhistoric> {
+  static Tensor forward(AutogradContext*, const Tensor& x) { return x.clone(); }
+  static variable_list backward(AutogradContext*, variable_list grads) {
+    journal::note("nowhere", grads[0]);
+    return grads;
+  }
+};
+
+TEST(EffectPrograms, ABackwardThatLeadsNowhereRunsEagerly) {
+  expect_like_eager(
+      [](auto& wrap) {
+        auto f = wrap([](const Tensor& x) {
+          Tensor view;
+          {
+            const at::NoGradGuard no_grad;
+            view = x.view(x.sizes());
+          }
+          return x * 2 + Unhistoric::apply(view);
+        });
+        Tensors shown;
+        for (int64_t call = 0; call < 6; ++call) {
+          const Tensor x = numbers(call).requires_grad_();
+          shown.push_back(f(x));
+          shown.back().sum().backward();
+          shown.push_back(x.grad());
+        }
+        return shown;
+      },
+      Runs::Eagerly);
 }
 
 TEST(EffectPrograms, ANumberForTheHostRunsEagerly) {

@@ -1,10 +1,10 @@
 #include <gtest/gtest.h>
 
 #include "ahead/ahead.h"
-#include "effects/journal.h"
 #include "ir/copy.h"
 #include "support/eager.h"
 #include "support/hits.h"
+#include "support/journal.h"
 
 namespace ahead {
 namespace tokens_test {

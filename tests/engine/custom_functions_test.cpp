@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "ahead/checkpoint.h"
 #include "ahead/compiled_autograd.h"
 #include "support/engine_check.h"
 
@@ -429,6 +430,13 @@ struct WritesToSaved : Function<WritesToSaved> {
   }
 };
 
+struct Called : Function<Called> {
+  static at::Tensor forward(AutogradContext*, const at::Tensor& x) { return x * 2; }
+  static variable_list backward(AutogradContext*, variable_list gradients) {
+    return {gradients[0] * 2};
+  }
+};
+
 TEST(EngineFunctions, OneThatSpoilsTheWholeIsFoundByHalving) {
   const auto counted = test::expect_as_eager([] {
     const at::Tensor x = leaf({4});
@@ -444,6 +452,30 @@ TEST(EngineFunctions, OneThatSpoilsTheWholeIsFoundByHalving) {
   EXPECT_EQ(counted.compiles, 2u);
   EXPECT_NE(test::all_reasons().find("writes to what it holds"), std::string::npos)
       << test::all_reasons();
+}
+
+TEST(EngineCustomFunctions, ACheckpointAroundOneRunsAgainOnce) {
+  int runs = 0;
+  const auto program = [&runs] {
+    const at::Tensor x = leaf({4});
+    const auto region = [&runs](const at::Tensor& y) {
+      ++runs;
+      return Called::apply(y.sin()).tanh() * y;
+    };
+    checkpoint(CheckpointPolicy::recompute_everything(), region, x).sum().backward();
+    return Tensors{x.grad()};
+  };
+  torch::manual_seed(1);
+  const Tensors expected = program();
+  EXPECT_EQ(std::exchange(runs, 0), 2);
+  compiled_autograd::reset();
+  const compiled_autograd::Enable on;
+  for (int call = 0; call < 3; ++call) {
+    torch::manual_seed(1);
+    EXPECT_EQ(tensor_difference(expected[0], program()[0]), "");
+    EXPECT_EQ(std::exchange(runs, 0), 2) << call;
+  }
+  EXPECT_EQ(compiled_autograd::stats().cache_hits, 2u);
 }
 
 }  // namespace custom_functions_test

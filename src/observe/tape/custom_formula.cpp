@@ -6,8 +6,10 @@
 #include <memory>
 #include <string_view>
 #include <typeinfo>
+#include <utility>
 
 #include "base/compiler_interface.h"
+#include "base/front_engine.h"
 #include "base/private_members.h"
 
 namespace ahead::observe {
@@ -48,6 +50,18 @@ class Listener final : public PyCompilerInterface {
   std::optional<CustomFormula>& heard_;
 };
 
+/// For a scope, tensors that autograd saves on this thread get no hooks of a packer.
+class NoPacker {
+ public:
+  NoPacker() : packer_(std::exchange(front_engine::packer(), nullptr)) {}
+  ~NoPacker() { front_engine::packer() = packer_; }
+  NoPacker(const NoPacker&) = delete;
+  NoPacker& operator=(const NoPacker&) = delete;
+
+ private:
+  SavedTensorPacker* const packer_;
+};
+
 bool is_plain(const c10::IValue& value) {
   return value.isNone() || value.isInt() || value.isDouble() || value.isBool() ||
          value.isString() || value.isScalar() || value.isDevice() || value.isIntList() ||
@@ -79,6 +93,8 @@ void OpenContext::exchange() {
 
 std::optional<CustomFormula> formula_of(const NodePtr& node) {
   const OpenContext open(*node);
+  // What stands for saved tensors is saved for a moment, which no checkpointed region is to see.
+  const NoPacker no_packer;
   std::optional<CustomFormula> heard;
   std::lock_guard<std::mutex> lock(compiler_interface_mutex());
   const PyCompilerGuard installed(std::make_unique<Listener>(heard));

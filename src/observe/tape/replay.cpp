@@ -15,6 +15,7 @@
 #include "observe/state/entry_state.h"
 #include "observe/tape/ambient_replay.h"
 #include "observe/tape/expect.h"
+#include "tensors/autograd_graph.h"
 #include "trace/backward_writes.h"
 #include "trace/dispatch/known_results.h"
 #include "trace/observers/checkpoint_tags.h"
@@ -24,6 +25,15 @@ namespace ahead::observe {
 namespace {
 
 using torch::autograd::SavedVariable;
+
+/// Whether gradients of a node reach any tensor.
+bool leads_anywhere(const torch::autograd::Node& node) {
+  bool is_any = false;
+  tracing::for_each_node(node.next_edges(), [&](torch::autograd::Node& other) {
+    is_any |= other.next_edges().empty();
+  });
+  return is_any;
+}
 
 /// Stands for the node of a custom autograd function in a trace.
 class ReplayedCppNode final : public torch::autograd::Node {
@@ -286,6 +296,12 @@ class Run {
       }
     }
     node->set_next_edges(std::move(edges));
+    if (!leads_anywhere(*node))
+      throw Unsupported("trace",
+                        node->name() +
+                            ": a custom autograd function is applied to what has no "
+                            "history though it requires grad (a view that was made without "
+                            "grad mode), and only its backward would be run. Detach it.");
     return node;
   }
 

@@ -1,4 +1,4 @@
-#include "effects/journal.h"
+#include "support/journal.h"
 
 #include <torch/library.h>
 
@@ -24,8 +24,8 @@ std::string text_of(const at::Tensor& x) {
   std::ostringstream text;
   text.precision(17);
   const at::Tensor values = x.detach().to(at::kDouble).contiguous().view({-1});
-  for (int64_t i = 0; i < values.numel(); ++i)
-    text << (i == 0 ? "" : " ") << values[i].item<double>();
+  const double* const first = values.const_data_ptr<double>();
+  for (int64_t i = 0; i < values.numel(); ++i) text << (i == 0 ? "" : " ") << first[i];
   return text.str();
 }
 
@@ -48,7 +48,7 @@ at::Tensor write_square(const at::Tensor& x) {
   return x * x;
 }
 at::Tensor square_meta(const at::Tensor& x) {
-  return at::empty_like(x);
+  return x * x;
 }
 int64_t write_length(const at::Tensor& x) {
   write_note("length", x);
