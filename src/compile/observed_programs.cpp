@@ -73,9 +73,9 @@ std::shared_ptr<Entry> ObservedCall::compile_wrapped(Observation::State& observa
     throw Unsupported("compile",
                       "register_hook, retain_grad: the function registers a hook, and has wrappers "
                       "among its tensors. Do so outside, on what it returns.");
-  auto wrapped = std::make_shared<WrappedProgram>(*tape, observation.outer, observation.versions);
   at::AutoGradMode grad_mode(observation.now.ambient.grad_mode);
   const observe::AtEntry at_entry(observation.recorder->entry_states());
+  auto wrapped = std::make_shared<WrappedProgram>(*tape, observation.outer, observation.versions);
   const bool reads = reads_values(*tape);
   std::vector<at::Tensor> arguments;
   compiling::Compilation made;

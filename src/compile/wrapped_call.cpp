@@ -19,6 +19,7 @@ using observe::Tape;
 using observe::VariableId;
 using subclass::Exchange;
 using subclass::Recipe;
+using torch::autograd::impl::bump_version;
 
 std::shared_ptr<const Exchange> made_alike(const at::Tensor& tensor) {
   Recipe recipe = Recipe::of(tensor);
@@ -36,8 +37,42 @@ torch::autograd::Node* history_of(const at::Tensor& tensor) {
                                 : nullptr;
 }
 
+bool is_wrapped_view(const at::Tensor& tensor) {
+  return tensors::is_wrapper(tensor) && !tensor.is_inference() && tensor.is_view();
+}
+
 [[noreturn]] void refuse_wrapper(const std::string& why) {
   throw Unsupported("compile", why);
+}
+
+/// Lets a traced argument have the contents of a copy of it and, if that is asked for, its history.
+void write_back(const at::Tensor& part, const at::Tensor& written, bool with_history) {
+  const bool is_moved = with_history && !part.is_view();
+  {
+    // Otherwise the old contents would get a gradient of zeros, which are added to others.
+    at::AutoGradMode mode(with_history && !is_moved);
+    part.copy_(written);
+  }
+  if (is_moved)
+    torch::autograd::impl::rebase_history(part, torch::autograd::impl::gradient_edge(written));
+}
+
+/// The gradient of an argument in a trace that is not the first one, coerced.
+at::Tensor coerce_later_gradient(const Exchange& expected, const at::Tensor& gradient) {
+  try {
+    return subclass::coerce_gradient(expected, gradient);
+  } catch (const UserError&) {
+    throw Unsupported("backward",
+                      "the gradient of an argument has another class in this derivative, " +
+                          Recipe::of(gradient).str() + ", than in the first, " +
+                          expected.gradient.str() + ". Differentiate an eager call.");
+  }
+}
+
+bool calls_as_strided(const Tape& tape) {
+  return std::any_of(tape.steps.begin(), tape.steps.end(), [](const Step& step) {
+    return step.kind == Step::Kind::Call && step.op->handle.schema().name() == "aten::as_strided";
+  });
 }
 
 /// The view operator that made a variable, if one did.
@@ -95,13 +130,15 @@ WrappedLayout::WrappedLayout(const std::vector<at::Tensor>& outer) {
     }
     exchanges_.push_back(made_alike(outer[i]));
     requires_grad_.push_back(outer[i].requires_grad());
+    is_view_.push_back(is_wrapped_view(outer[i]));
   }
 }
 
 bool WrappedLayout::holds(const std::vector<at::Tensor>& outer) const {
   if (outer.size() != exchanges_.size()) return false;
   for (size_t i = 0; i < outer.size(); ++i) {
-    if (!exchanges_[i]->tensor.holds(outer[i]) || requires_grad_[i] != outer[i].requires_grad())
+    if (!exchanges_[i]->tensor.holds(outer[i]) || requires_grad_[i] != outer[i].requires_grad() ||
+        is_view_[i] != is_wrapped_view(outer[i]))
       return false;
     for (size_t k = 0; k <= i; ++k) {
       if (outer[k].is_same(outer[i])) {
@@ -159,7 +196,14 @@ WrappedProgram::WrappedProgram(const Tape& tape, const std::vector<at::Tensor>& 
     writes_.push_back(outer[i].is_inference() ? 0 : outer[i]._version() - before[i]);
   layout_.emplace(outer);
   check_written_alone(outer);
+  for (size_t i = 0; i < outer.size(); ++i) {
+    if (writes_[i] != 0 && layout_->is_remade(i) && calls_as_strided(tape))
+      refuse_wrapper(
+          "as_strided: the function writes to an argument, and has wrappers among its tensors. Use "
+          "another view operator.");
+  }
   found_.resize(outer.size());
+  is_copied_.resize(outer.size());
   find_results(tape);
 }
 
@@ -179,9 +223,7 @@ void WrappedProgram::check_written_alone(const std::vector<at::Tensor>& outer) c
   for (size_t i = 0; i < outer.size(); ++i) {
     for (size_t k = 0; writes_[i] != 0 && k < outer.size(); ++k) {
       if (layout_->first_of(i) == layout_->first_of(k)) continue;
-      const bool is_any = !layout_->exchanges()[i]->tensor.is_plain() ||
-                          !layout_->exchanges()[k]->tensor.is_plain();
-      if (is_any && share_memory(i, k))
+      if ((layout_->is_remade(i) || layout_->is_remade(k)) && share_memory(i, k))
         refuse_wrapper(
             "Encountered aliased inputs that are mutated in the graph, but at least one of them is "
             "a tensor subclass. This is not supported today. Pass a clone.");
@@ -289,7 +331,7 @@ std::vector<at::Tensor> WrappedProgram::run(const aot::FlatFunction& replay,
                                             const std::vector<at::Tensor>& plain) {
   std::vector<at::Tensor> outer;
   std::vector<const at::Tensor*> parts;
-  std::vector<int64_t> versions;
+  std::vector<WrapperLook> looks;
   std::vector<torch::autograd::Node*> histories;
   const at::Tensor* next = plain.data();
   for (size_t i = 0; i < layout_->exchanges().size(); ++i) {
@@ -302,14 +344,15 @@ std::vector<at::Tensor> WrappedProgram::run(const aot::FlatFunction& replay,
     } else {
       outer.push_back(subclass::put_together(
           exchange, next, [this, i](const Exchange& expected, const at::Tensor& gradient) {
-            if (is_settled_) return subclass::coerce_gradient(expected, gradient);
+            if (is_settled_) return coerce_later_gradient(expected, gradient);
             found_[i] = Recipe::of(gradient);
             return at::Tensor();
           }));
       // What is written to is a copy, which is copied back as autograd saw it.
       if (writes_[i] != 0) outer.back() = outer.back().clone();
+      is_copied_[i] = writes_[i] != 0;
     }
-    versions.push_back(outer.back().is_inference() ? 0 : outer.back()._version());
+    looks.push_back(WrapperLook::of(outer.back()));
     histories.push_back(history_of(outer.back()));
   }
   std::vector<at::Tensor> made = replay(outer);
@@ -318,37 +361,63 @@ std::vector<at::Tensor> WrappedProgram::run(const aot::FlatFunction& replay,
   for (size_t i = 0; i < outer.size(); ++i) {
     const bool is_copy = layout_->first_of(i) == i && !outer[i].is_same(*parts[i]);
     if (!is_copy || writes_[i] == 0) continue;
+    if (WrapperLook::of(outer[i]) != looks[i])
+      refuse_wrapper(
+          "the function changes the shape of an argument in place, and has wrappers among its "
+          "tensors. Return a view of it instead.");
     std::vector<at::Tensor> written;
     const bool is_seen = history_of(outer[i]) != histories[i];
+    if (is_seen && layout_->is_view(i))
+      refuse_wrapper(
+          "the function writes to a wrapper that is a view, and the write has a gradient. Write to "
+          "what it is a view of, or to a clone.");
     subclass::take_apart(is_seen ? outer[i] : outer[i].detach(), layout_->exchanges()[i], written);
-    for (size_t k = 0; k < written.size(); ++k) {
-      at::AutoGradMode mode(is_seen && written[k].requires_grad());
-      parts[i][k].copy_(written[k]);
-    }
+    for (size_t k = 0; k < written.size(); ++k)
+      write_back(parts[i][k], written[k], is_seen && written[k].requires_grad());
   }
   return results;
+}
+
+/// Whether the plan sees what a result that is a plain tensor shares memory with.
+bool WrappedProgram::is_known_to_plan(const Result& result) const {
+  switch (result.kind) {
+    case Result::Kind::Made:
+      return true;
+    case Result::Kind::ViewOfResult:
+      return result.index == part_.outs.size() || results_[result.index].is_from_plan;
+    case Result::Kind::Argument:
+    case Result::Kind::ViewOfArgument:
+      return !layout_->is_remade(result.index);
+  }
+  return false;
 }
 
 /// Appends the plain tensors of a result, and notes how it is made of them.
 void WrappedProgram::note_result(Result& result, const at::Tensor& made,
                                  std::vector<at::Tensor>& plain) {
   const bool is_plain = !made.defined() || !tensors::is_wrapper(made);
-  const bool is_new =
-      result.kind == Result::Kind::Made || result.kind == Result::Kind::ViewOfResult;
-  if (!is_settled_) result.is_from_plan = is_plain && is_new;
-  if (is_plain && is_new) return plain.push_back(made);
+  if (!is_settled_) result.is_from_plan = is_plain && is_known_to_plan(result);
+  if (result.is_from_plan) return plain.push_back(made);
   if (result.kind == Result::Kind::ViewOfResult && result.index == part_.outs.size())
     refuse_wrapper(
         "two results are views of one wrapper that is no result (an intermediate base), which is a "
         "tensor subclass. This is not supported today. Return what they are views of, too.");
+  if (!result.views.empty() && made.requires_grad() && made.is_leaf())
+    refuse_wrapper(
+        "a result is a view of an argument or of another result, and the function makes it require "
+        "grad. Do so outside.");
   if (result.kind != Result::Kind::Made) return;
   if (!is_settled_) result.exchange = exchange_of_result(made);
   subclass::take_apart(made, result.exchange, plain);
 }
 
-/// Calls the view operators that lead from a tensor to a result.
-at::Tensor WrappedProgram::view(const Result& result, at::Tensor from) {
+/// Calls the view operators that lead from a tensor to a result, each once in a call.
+at::Tensor WrappedProgram::view(const Result& result, at::Tensor from, MadeByViews& made) {
   for (const ViewCall& call : result.views) {
+    if (const auto known = made.find(call.step); known != made.end()) {
+      from = known->second[call.result];
+      continue;
+    }
     at::AutoGradMode mode(call.grad_mode);
     torch::jit::Stack stack = call.step->args;
     for (size_t i = 0; i < stack.size(); ++i) {
@@ -357,7 +426,11 @@ at::Tensor WrappedProgram::view(const Result& result, at::Tensor from) {
     }
     stack[call.source] = std::move(from);
     call.step->op->handle.callBoxed(stack);
-    from = stack[0].isTensor() ? stack[0].toTensor() : stack[0].toTensorVector()[call.result];
+    std::vector<at::Tensor> views = stack[0].isTensor()
+                                        ? std::vector<at::Tensor>{stack[0].toTensor()}
+                                        : stack[0].toTensorVector();
+    from = views[call.result];
+    made.emplace(call.step, std::move(views));
   }
   return from;
 }
@@ -367,11 +440,15 @@ std::vector<at::Tensor> WrappedProgram::finish(const std::vector<at::Tensor>& ar
                                                std::vector<at::Tensor> plain) const {
   const std::vector<at::Tensor> outer = all_outer(arguments);
   for (size_t i = 0; i < outer.size(); ++i) {
-    if (writes_[i] == 0 || layout_->first_of(i) != i || !tensors::is_wrapper(outer[i])) continue;
-    subclass::note_written(outer[i], layout_->exchanges()[i], &given.plain[given.begins[i]],
-                           writes_[i]);
+    if (writes_[i] == 0 || layout_->first_of(i) != i) continue;
+    if (tensors::is_wrapper(outer[i]))
+      subclass::note_written(outer[i], layout_->exchanges()[i], &given.plain[given.begins[i]],
+                             writes_[i]);
+    else if (is_copied_[i])
+      for (int64_t write = 1; write < writes_[i]; ++write) bump_version(outer[i]);
   }
   std::vector<at::Tensor> results;
+  MadeByViews made;
   const at::Tensor* next = plain.data();
   for (const Result& result : results_) {
     if (result.is_from_plan) {
@@ -379,9 +456,9 @@ std::vector<at::Tensor> WrappedProgram::finish(const std::vector<at::Tensor>& ar
     } else if (result.kind == Result::Kind::Made) {
       results.push_back(subclass::put_together(result.exchange, next, subclass::coerce_gradient));
     } else if (result.kind == Result::Kind::ViewOfResult) {
-      results.push_back(view(result, results[result.index]));
+      results.push_back(view(result, results[result.index], made));
     } else {
-      results.push_back(view(result, outer[result.index]));
+      results.push_back(view(result, outer[result.index], made));
     }
   }
   return results;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "ahead/executable.h"
@@ -29,6 +30,13 @@ class WrappedLayout {
   }
   /// The first argument that is the same tensor as this one.
   size_t first_of(size_t argument) const { return first_[argument]; }
+  /// Whether traces work on another tensor in place of this argument: a wrapper put together, or
+  /// one through which gradients are led.
+  bool is_remade(size_t argument) const {
+    return requires_grad_[argument] || !exchanges_[argument]->tensor.is_plain();
+  }
+  /// Whether the argument is a wrapper that is a view, as autograd knows it.
+  bool is_view(size_t argument) const { return is_view_[argument]; }
   /// Lets the gradient of an argument be made in another way.
   void set_gradient(size_t argument, subclass::Recipe gradient);
 
@@ -42,7 +50,7 @@ class WrappedLayout {
  private:
   std::vector<std::shared_ptr<const subclass::Exchange>> exchanges_;
   std::vector<size_t> first_;
-  std::vector<bool> requires_grad_;
+  std::vector<bool> requires_grad_, is_view_;
 };
 
 /// Whether one of them is a wrapper.
@@ -92,11 +100,14 @@ class WrappedProgram : public std::enable_shared_from_this<WrappedProgram> {
 
   void find_results(const observe::Tape& tape);
   void check_written_alone(const std::vector<at::Tensor>& outer) const;
+  bool is_known_to_plan(const Result& result) const;
   void note_result(Result& result, const at::Tensor& made, std::vector<at::Tensor>& plain);
   std::vector<at::Tensor> run(const aot::FlatFunction& replay,
                               const std::vector<at::Tensor>& plain);
   std::vector<at::Tensor> all_outer(const std::vector<at::Tensor>& arguments) const;
-  static at::Tensor view(const Result& result, at::Tensor from);
+  /// What view operators made in a call.
+  using MadeByViews = std::unordered_map<const observe::Step*, std::vector<at::Tensor>>;
+  static at::Tensor view(const Result& result, at::Tensor from, MadeByViews& made);
 
   std::shared_ptr<const observe::Tape> tape_;  ///< to which the views refer
   size_t num_arguments_;
@@ -104,6 +115,7 @@ class WrappedProgram : public std::enable_shared_from_this<WrappedProgram> {
   observe::Part part_;
   std::optional<WrappedLayout> layout_;  ///< of arguments and captured tensors
   std::vector<int64_t> writes_;          ///< to each of these
+  std::vector<bool> is_copied_;          ///< traces write to a copy, and to the argument once
   std::vector<Result> results_;
   std::vector<std::optional<subclass::Recipe>> found_;  ///< other gradients, by argument
   bool is_settled_ = false;

@@ -1,6 +1,7 @@
 #include "subclass/bridge.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -37,13 +38,20 @@ void append_leaves(const Recipe& recipe, std::vector<const Recipe*>& leaves) {
 
 /// A tensor that looks like this and is never read: it has one element of memory.
 at::Tensor make_carrier(const WrapperLook& look) {
-  const at::Tensor one = at::zeros({1}, at::TensorOptions(look.dtype).device(look.device));
+  const at::Tensor one = at::zeros({}, at::TensorOptions(look.dtype).device(look.device));
   at::AutoDispatchBelowADInplaceOrView no_view;
   return one.expand(look.sizes);
 }
 
 bool can_require_grad(const at::Tensor& tensor) {
   return tensor.is_floating_point() || tensor.is_complex();
+}
+
+/// Whether others have this tensor or its memory. A gradient that a leaf keeps is written to by the
+/// next backward, and that nobody else has the wrapper says nothing of what is inside.
+bool is_shared(const at::Tensor& gradient) {
+  if (gradient.key_set().has(c10::DispatchKey::Functionalize)) return false;
+  return gradient.use_count() > 1 || (gradient.has_storage() && gradient.storage().use_count() > 1);
 }
 
 /// Behind the plain tensors that a tensor was taken apart into.
@@ -58,7 +66,10 @@ class ApartNode final : public Node {
     std::vector<const Recipe*> leaves;
     append_leaves(exchange_->gradient, leaves);
     for (size_t i = 0; i < gradients.size(); ++i) {
-      if (gradients[i].defined()) continue;
+      if (gradients[i].defined()) {
+        if (is_shared(gradients[i])) gradients[i] = gradients[i].clone();
+        continue;
+      }
       const WrapperLook& look = leaves[i]->look;
       gradients[i] = at::zeros(look.sizes, at::TensorOptions(look.dtype).device(look.device));
     }
@@ -82,6 +93,8 @@ class TogetherNode final : public Node {
   variable_list apply(variable_list&& gradients) override {
     at::Tensor gradient = std::move(gradients.at(0));
     const Recipe& expected = exchange_->gradient;
+    // LibTorch's formulas have zeros without memory, which are plain whatever they are zeros of.
+    if (gradient.defined() && !expected.is_plain() && gradient._is_zerotensor()) gradient.reset();
     if (gradient.defined() && !Recipe::of(gradient).is_like(expected))
       gradient = on_other_(*exchange_, gradient);
     if (!gradient.defined()) return variable_list(next_edges().size());
@@ -131,7 +144,12 @@ void take_apart(const at::Tensor& tensor, const std::shared_ptr<const Exchange>&
   if (exchange->tensor.is_plain() && !has_carriers) return plain.push_back(tensor);
   const size_t first = plain.size();
   append_plain(tensor, plain);
-  if (!tensor.requires_grad()) return;
+  if (!tensor.requires_grad()) {
+    // A call may give them a history, which the tensors inside of a wrapper never have.
+    for (size_t i = first; i < plain.size() && at::GradMode::is_enabled(); ++i)
+      if (can_require_grad(plain[i])) plain[i] = alias_without_history(plain[i]);
+    return;
+  }
   const NodePtr node = make_autograd_node<ApartNode>(exchange);
   node->set_next_edges({impl::gradient_edge(tensor)});
   const auto tie = [&](at::Tensor& part) {

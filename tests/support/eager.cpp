@@ -8,6 +8,8 @@
 #include <limits>
 #include <sstream>
 
+#include "ahead/subclass.h"
+
 namespace ahead {
 namespace {
 
@@ -52,6 +54,39 @@ std::string describe(const at::Tensor& tensor, CompareLayout layout) {
   if (layout == CompareLayout::Meaningful) return meaningful(std::move(meta)).str();
   meta.offset = 0;
   return meta.str() + (detached.is_conj() ? " conj" : "") + (detached.is_neg() ? " neg" : "");
+}
+
+bool is_wrapper(const at::Tensor& tensor) {
+  return tensor.defined() && inside_of(tensor) != nullptr;
+}
+
+std::string class_of(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "undefined";
+  return is_wrapper(tensor) ? inside_of(tensor)->wrapper_class().name : "a plain tensor";
+}
+
+/// Without the strides that mean nothing.
+WrapperLook meaningful_look(const at::Tensor& tensor) {
+  WrapperLook look = WrapperLook::of(tensor);
+  for (size_t dim = 0; dim < look.sizes.size(); ++dim) {
+    if (look.sizes[dim] <= 1 || tensor.numel() == 0) look.strides[dim] = 1;
+  }
+  return look;
+}
+
+/// Of two tensors at least one of which is a wrapper.
+std::string wrapper_difference(const at::Tensor& expected, const at::Tensor& actual,
+                               CompareLayout layout) {
+  if (class_of(expected) != class_of(actual))
+    return "expected " + class_of(expected) + ", got " + class_of(actual);
+  if (meaningful_look(expected) != meaningful_look(actual)) return "the wrapper looks otherwise";
+  const auto left = inside_of(expected)->flatten().inner,
+             right = inside_of(actual)->flatten().inner;
+  for (size_t i = 0; i < left.size(); ++i) {
+    const std::string difference = tensor_difference(left[i], right[i], layout);
+    if (!difference.empty()) return "inner tensor " + std::to_string(i) + ": " + difference;
+  }
+  return "";
 }
 
 /// Names the first element that differs.
@@ -102,7 +137,22 @@ at::Tensor as_non_leaf(const at::Tensor& leaf) {
   return Identity::apply(leaf);
 }
 
+std::vector<at::Tensor> plain_tensors(const at::Tensor& tensor) {
+  const auto inside = tensor.defined() ? inside_of(tensor) : nullptr;
+  if (inside == nullptr) return {tensor};
+  std::vector<at::Tensor> plain;
+  for (const at::Tensor& inner : inside->flatten().inner) {
+    const std::vector<at::Tensor> more = plain_tensors(inner);
+    plain.insert(plain.end(), more.begin(), more.end());
+  }
+  return plain;
+}
+
 at::Tensor random_tangent(at::Tensor empty, uint64_t seed) {
+  if (inside_of(empty) != nullptr) {
+    for (const at::Tensor& plain : plain_tensors(empty)) random_tangent(plain, seed++);
+    return empty;
+  }
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   const auto wide = empty.is_complex() ? at::kComplexDouble : at::kDouble;
   return empty.copy_(at::randn(empty.sizes(), generator, wide));
@@ -140,6 +190,8 @@ TensorMeta meaningful(TensorMeta meta) {
 
 std::string tensor_difference(const at::Tensor& expected, const at::Tensor& actual,
                               CompareLayout layout) {
+  if (is_wrapper(expected) || is_wrapper(actual))
+    return wrapper_difference(expected, actual, layout);
   const std::string is = describe(actual, layout), should_be = describe(expected, layout);
   if (is != should_be) return "expected " + should_be + ", got " + is;
   if (!expected.defined() || expected.is_meta() || same_bits(expected, actual)) return "";

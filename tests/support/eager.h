@@ -18,7 +18,8 @@ at::Tensor leaf(at::IntArrayRef sizes);
 /// The identity as a tensor of the same storage and strides that is neither a leaf nor a view, so
 /// that writing to it is legal.
 at::Tensor as_non_leaf(const at::Tensor& leaf);
-/// Fills a tensor with numbers that are the same for the same seed, and returns it.
+/// Fills a tensor, those inside if it is a wrapper, with numbers that are the same for the same
+/// seed, and returns it.
 at::Tensor random_tangent(at::Tensor empty, uint64_t seed);
 /// The state of the default generator of the CPU.
 at::Tensor random_state();
@@ -40,7 +41,11 @@ enum class CompareLayout : uint8_t {
   EveryStride,  ///< all strides and lazy bits, but no offset
 };
 
-/// Says how two tensors differ in presence, metadata or bits; empty if they do not.
+/// The plain tensors that a wrapper is made of, depth first; of a plain tensor, itself.
+std::vector<at::Tensor> plain_tensors(const at::Tensor& tensor);
+
+/// Says how two tensors differ in presence, metadata or bits; empty if they do not. Wrappers differ
+/// in class, look, or in the tensors inside.
 std::string tensor_difference(const at::Tensor& expected, const at::Tensor& actual,
                               CompareLayout layout = CompareLayout::Meaningful);
 
