@@ -71,20 +71,32 @@ void print_seed_on_crash() {
 }
 
 Mode traced_mode() {
-  return {Sharing::Seldom, [](const Program& program) { return check(program); }};
+  return {{}, [](const Program& program) { return check(program); }};
 }
 
 Mode compiled_mode() {
-  return {Sharing::Often, check_compiled};
+  return {{.sharing = Sharing::Often}, check_compiled};
+}
+
+Mode effects_mode() {
+  return {{.sharing = Sharing::Often, .effects = true}, check_compiled};
+}
+
+Mode wrappers_mode() {
+  return {{.sharing = Sharing::Often, .wrappers = true}, check_compiled};
 }
 
 Mode engine_mode() {
-  return {Sharing::Seldom, check_engine};
+  return {{}, check_engine};
+}
+
+Mode engine_effects_mode() {
+  return {{.effects = true}, check_engine};
 }
 
 void Campaign::run(uint64_t seed) {
   current_seed = seed;
-  const Program program = generate(seed, mode_.sharing);
+  const Program program = generate(seed, mode_.dialect);
   current_program = program.str();
   const Verdict verdict = check(program);
   ++programs_;
@@ -128,7 +140,7 @@ void Campaign::report(const Program& program, const Verdict& verdict) {
 }
 
 std::string Campaign::smallest_refused(uint64_t seed) const {
-  const Program program = generate(seed, mode_.sharing);
+  const Program program = generate(seed, mode_.dialect);
   const Verdict verdict = check(program);
   if (verdict.kind != Verdict::Kind::Unsupported) return "";
   const Program minimal = shrink(program, [&](const Program& candidate) {

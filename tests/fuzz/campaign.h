@@ -13,7 +13,7 @@ namespace ahead::fuzz {
 
 /// What a campaign does with programs.
 struct Mode {
-  Sharing sharing = Sharing::Seldom;
+  Dialect dialect;
   std::function<Verdict(const Program&)> check;
 };
 
@@ -21,8 +21,14 @@ struct Mode {
 Mode traced_mode();
 /// Compiles programs and calls them.
 Mode compiled_mode();
+/// The same with effects, and with backwards that write.
+Mode effects_mode();
+/// The same with wrapper tensors among the inputs.
+Mode wrappers_mode();
 /// Runs programs eagerly and their backwards with compiled autograd.
 Mode engine_mode();
+/// The same with effects, and with backwards that write.
+Mode engine_effects_mode();
 
 /// Checks one random program after the other and keeps count.
 class Campaign {

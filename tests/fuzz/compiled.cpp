@@ -3,6 +3,7 @@
 #include "ahead/ahead.h"
 #include "fuzz/eager.h"
 #include "support/call_comparison.h"
+#include "support/journal.h"
 
 namespace ahead::fuzz {
 namespace {
@@ -57,6 +58,11 @@ bool may_be_chained(const Program& program) {
   return false;
 }
 
+bool has_wrappers(const Program& program) {
+  return std::any_of(program.inputs.begin(), program.inputs.end(),
+                     [](const Input& input) { return input.wrapper; });
+}
+
 /// The graphs as they were traced and cut.
 std::string graphs_of(const Compiled<aot::FlatFunction>& compiled) {
   std::string text;
@@ -92,11 +98,12 @@ bool is_differentiated_twice(const Program& program) {
   return program.seed % 4 == 0;
 }
 
-Verdict check_with(const Program& program, Options options) {
+Verdict check_with(const Program& program, Options options, bool has_hooks = false) {
   const bool is_confirmed = is_passed_and_captured(program);
   if (is_confirmed) options.confirm = Confirm::Doubling;
   const uint64_t num_calls = is_confirmed ? num_confirmed_calls : num_trusted_calls;
   Inputs eager(program), compiled_inputs(program);
+  journal::take();
   auto compiled = compile(compiled_inputs.function(), options);
   const CallSide expected{eager.function(), [&] { return eager.next_call(); }};
   const CallSide actual{[&](const Tensors& args) { return compiled(args); },
@@ -104,19 +111,25 @@ Verdict check_with(const Program& program, Options options) {
   for (uint64_t call = 0; call < num_calls; ++call) {
     const bool is_last = call + 1 == num_calls;
     // Some factories write to what they make, which a graph need not: versions count from there.
-    const CallPoints points{.exact_gradients = !eager.calls_are_chained(),
-                            .double_backward = is_last && is_differentiated_twice(program),
-                            .double_backward_may_be_refused = options.fullgraph,
-                            .new_versions = false,
-                            // Either side may have saved what is written to, and a later call
-                            // would have to do with it.
-                            .write_to_outputs = is_last || !may_be_chained(program)};
+    // Divided programs, and tangents of wrappers that lie otherwise, are added up in other orders.
+    const bool is_exact = !eager.calls_are_chained() && !has_wrappers(program) && !has_hooks;
+    const CallPoints points{
+        .exact_gradients = is_exact,
+        .has_wrappers = has_wrappers(program),
+        .double_backward = is_last && is_differentiated_twice(program),
+        .double_backward_may_be_refused = options.fullgraph || has_wrappers(program),
+        .new_versions = false,
+        // Either side may have saved what is written to, and a later call
+        // would have to do with it.
+        .write_to_outputs = is_last || !may_be_chained(program),
+        .writes_in_backward = true,
+        .take_effects = journal::take};
     const ComparedCall compared = compare_call(expected, actual, call, points);
     // How far eager got before it threw shows in the inputs; a trace leaves them alone.
     if (!compared.error.empty()) return {Verdict::Kind::BothThrow, compared.error, "", ""};
     if (registers_hook(compared.unsupported) && options.fullgraph) {
       options.fullgraph = false;
-      return check_with(program, options);
+      return check_with(program, options, /*has_hooks=*/true);
     }
     if (!compared.unsupported.empty())
       return {Verdict::Kind::Unsupported, compared.unsupported, "", ""};

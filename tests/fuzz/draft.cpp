@@ -100,12 +100,18 @@ const at::Tensor& Draft::operand(size_t index) const {
   return machine_.get(instruction.operands.at(index));
 }
 
-const std::vector<Family>& families() {
+const std::vector<Family>& families(bool with_effects) {
   static const std::vector<Family> all = {
       pointwise_family(), binary_family(),   matmul_family(),           reduction_family(),
       view_family(),      mutation_family(), indexed_mutation_family(), shape_mutation_family(),
       shaping_family(),   layer_family(),    random_family(),           autograd_family()};
-  return all;
+  static const std::vector<Family> more = [] {
+    std::vector<Family> families = all;
+    families.push_back(effect_family());
+    families.push_back(backward_write_family());
+    return families;
+  }();
+  return with_effects ? more : all;
 }
 
 }  // namespace ahead::fuzz

@@ -86,8 +86,9 @@ struct Family {
   void add(Propose propose, Call call) { operations.push_back({call, std::move(propose)}); }
 };
 
-/// Everything that programs are made of.
-const std::vector<Family>& families();
+/// Everything that programs are made of; operators with effects, and backwards that write, only if
+/// they are asked for.
+const std::vector<Family>& families(bool with_effects = false);
 
 Family pointwise_family();
 Family binary_family();
@@ -101,5 +102,7 @@ Family shaping_family();
 Family layer_family();
 Family random_family();
 Family autograd_family();
+Family effect_family();
+Family backward_write_family();
 
 }  // namespace ahead::fuzz

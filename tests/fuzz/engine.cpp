@@ -10,6 +10,7 @@
 #include "fuzz/eager.h"
 #include "support/autograd_hooks.h"
 #include "support/eager.h"
+#include "support/journal.h"
 
 namespace ahead::fuzz {
 namespace {
@@ -133,6 +134,7 @@ struct Outcome {
   std::string error;
   Tensors tensors;
   std::vector<int64_t> calls;
+  std::vector<std::string> effects;
 };
 
 /// Whether a leaf takes a gradient together with memory that something else uses too is not
@@ -210,12 +212,10 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-/// Whether it writes to a tensor with a gradient that is no argument, which checkpointed functions
-/// must not do.
+/// Whether it writes to a tensor that is no argument, which checkpointed functions must not do.
 bool writes_to_captured(const Program& program, const EagerRun& run) {
   for (size_t i = 0; i < run.inputs().size(); ++i) {
-    const bool has_gradient = run.inputs()[i].tensor.requires_grad();
-    if (program.inputs[i].captured && has_gradient && run.mutated(i)) return true;
+    if (program.inputs[i].captured && run.mutated(i)) return true;
   }
   return false;
 }
@@ -259,22 +259,34 @@ void run_backward(EagerRun& run, uint64_t seed, bool compiled, const Calls& call
 
 Outcome outcome_of(const Program& program, bool compiled) {
   const auto calls = std::make_shared<std::vector<int64_t>>();
+  journal::take();
   EagerRun run = run_forward(program, calls);
-  if (run.threw()) return {first_line(run.error()), {}, {}};
+  if (run.threw()) return {first_line(run.error()), {}, {}, {}};
   Outcome outcome;
   try {
     run_backward(run, program.seed, compiled, calls, outcome);
   } catch (const std::exception& error) {
     outcome.error = first_line(error.what());
   }
+  outcome.effects = journal::take();
+  for (const MadeInput& input : run.inputs()) outcome.tensors.push_back(input.tensor.detach());
   return outcome;
+}
+
+std::string lines_of(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  return text;
 }
 
 std::string difference(const Outcome& expected, const Outcome& got) {
   if (expected.error != got.error) {
     return "throws '" + got.error + "', but eager '" + expected.error + "'";
   }
-  if (expected.calls != got.calls) return "hooks are called in another order or number";
+  if (expected.calls != got.calls)
+    return c10::str("hooks ", expected.calls, " are called as ", got.calls);
+  if (expected.effects != got.effects)
+    return c10::str("effects:\n", lines_of(expected.effects), "are\n", lines_of(got.effects));
   for (size_t i = 0; i < expected.tensors.size(); ++i) {
     const std::string text = tensor_difference(expected.tensors[i], got.tensors[i]);
     if (!text.empty()) return "gradient " + std::to_string(i) + ": " + text;

@@ -73,6 +73,18 @@ TEST_P(Fuzz, CompiledPrograms) {
   run(Campaign(compiled_mode()), 400, 0.13);
 }
 
+TEST_P(Fuzz, CompiledProgramsWithEffects) {
+  run(Campaign(effects_mode()), 200, 0.2);
+}
+
+TEST_P(Fuzz, CompiledProgramsWithWrappers) {
+  run(Campaign(wrappers_mode()), 200, 0.4);
+}
+
+TEST_P(Fuzz, CompiledBackwardsWithEffects) {
+  run(Campaign(engine_effects_mode()), 1000, 0.01);
+}
+
 TEST_P(Fuzz, CompiledBackwards) {
   run(Campaign(engine_mode()), 2000, 0.01);
 }

@@ -2,6 +2,7 @@
 
 #include "fuzz/draft.h"
 #include "fuzz/eager.h"
+#include "support/eager.h"
 
 namespace ahead::fuzz {
 namespace {
@@ -38,7 +39,8 @@ Origin random_origin(Random& random, Layout layout) {
 /// A seed's program in the making.
 class Generator {
  public:
-  Generator(Random& random, Sharing sharing) : random_(random), sharing_(sharing), machine_({}) {}
+  Generator(Random& random, const Dialect& dialect)
+      : random_(random), dialect_(dialect), families_(families(dialect.effects)), machine_({}) {}
 
   Program run() {
     // Few sizes, so that tensors fit each other.
@@ -70,7 +72,7 @@ class Generator {
     } else if (known > 0 && random_.chance(0.03)) {
       input.shares_memory_with = static_cast<int>(random_.below(known));
     }
-    if (known > 0 && sharing_ == Sharing::Often && input.is_own()) share(input, known);
+    if (known > 0 && dialect_.sharing == Sharing::Often && input.is_own()) share(input, known);
     if (!input.is_own()) return input;
     input.dtype = random_dtype(random_);
     input.sizes = random_sizes(random_, palette_);
@@ -78,6 +80,7 @@ class Generator {
     input.requires_grad = at::isFloatingType(input.dtype) && random_.chance(0.7);
     if (input.requires_grad) input.origin = random_origin(random_, input.layout);
     input.seed = random_.next() % 1000;
+    input.wrapper = dialect_.wrappers && random_.chance(0.35);
     return input;
   }
 
@@ -101,13 +104,13 @@ class Generator {
 
   const Operation& random_operation() {
     double total = 0;
-    for (const Family& family : families()) total += family.weight;
+    for (const Family& family : families_) total += family.weight;
     double left = total * static_cast<double>(random_.next() % 10000) / 10000;
-    for (const Family& family : families()) {
+    for (const Family& family : families_) {
       left -= family.weight;
       if (left < 0) return random_.pick(family.operations);
     }
-    return random_.pick(families().back().operations);
+    return random_.pick(families_.back().operations);
   }
 
   bool try_instruction() {
@@ -121,7 +124,10 @@ class Generator {
     } catch (const NoFit&) {
       return false;
     }
-    for (const Input& input : draft.captures) machine_.add_input(make_input(input));
+    for (Input& input : draft.captures) {
+      input.wrapper = dialect_.wrappers && random_.chance(0.2);
+      machine_.add_input(make_input(input));
+    }
     if (!run(draft.instruction)) {
       for (size_t i = 0; i < draft.captures.size(); ++i) machine_.drop_last_input();
       return false;
@@ -151,8 +157,10 @@ class Generator {
   bool is_moderate(const at::Tensor& tensor) {
     if (tensor.numel() > largest_tensor) return false;
     if (tensor.numel() == 0 || tensor.scalar_type() == at::kBool) return true;
-    const at::Tensor largest = tensor.detach().abs().max().to(at::kDouble);
-    return largest.item<double>() <= largest_number || random_.chance(0.02);
+    double largest = 0;
+    for (const at::Tensor& plain : plain_tensors(tensor.detach()))
+      largest = std::max(largest, plain.abs().max().to(at::kDouble).item<double>());
+    return largest <= largest_number || random_.chance(0.02);
   }
 
   void add_results() {
@@ -170,7 +178,8 @@ class Generator {
   }
 
   Random& random_;
-  const Sharing sharing_;
+  const Dialect dialect_;
+  const std::vector<Family>& families_;
   Program program_;
   Machine machine_;
   Ints palette_;
@@ -195,11 +204,11 @@ bool runs_backward(const Program& program) {
 
 }  // namespace
 
-Program generate(uint64_t seed, Sharing sharing) {
+Program generate(uint64_t seed, const Dialect& dialect) {
   Random random(seed);
   Program program;
   do {
-    program = Generator(random, sharing).run();
+    program = Generator(random, dialect).run();
   } while (!runs_backward(program) && !random.chance(0.1));
   program.seed = seed;
   return program;

@@ -7,8 +7,17 @@ namespace ahead::fuzz {
 /// How often inputs share memory with each other.
 enum class Sharing : uint8_t { Seldom, Often };
 
+/// What programs are made of.
+struct Dialect {
+  Sharing sharing = Sharing::Seldom;
+  /// Operators with effects, and backwards that write to tensors.
+  bool effects = false;
+  /// Inputs that are wrapper tensors.
+  bool wrappers = false;
+};
+
 /// A random program, always the same for the same seed. All but a few run in eager mode, backward
 /// included.
-Program generate(uint64_t seed, Sharing sharing = Sharing::Seldom);
+Program generate(uint64_t seed, const Dialect& dialect = {});
 
 }  // namespace ahead::fuzz

@@ -5,6 +5,7 @@
 
 #include <numeric>
 
+#include "ahead/two_tensor.h"
 #include "fuzz/random.h"
 
 namespace ahead::fuzz {
@@ -43,7 +44,22 @@ at::Tensor random_contents(const Input& input, at::IntArrayRef sizes) {
   return at::randn(sizes, generator, at::kDouble).to(input.dtype);
 }
 
+MadeInput make(const Input& input);
+
+MadeInput make_wrapper(const Input& input) {
+  Input plain = input;
+  plain.wrapper = plain.requires_grad = false;
+  const at::Tensor first = make(plain).tensor;
+  plain.seed += 1000;
+  at::Tensor tensor = TwoTensor::make(first, make(plain).tensor);
+  if (!input.requires_grad) return {tensor, {}};
+  const at::Tensor leaf = tensor.requires_grad_();
+  if (input.origin != Origin::Leaf) tensor = tensor.mul(1);
+  return {tensor, gradient_edge(tensor), false, leaf};
+}
+
 MadeInput make(const Input& input) {
+  if (input.wrapper) return make_wrapper(input);
   const Placement placement = place(input);
   // The gaps have contents too, so that reading them shows.
   at::Tensor flat = random_contents(input, {placement.length});
@@ -98,6 +114,7 @@ std::string Input::str() const {
   if (origin == Origin::Computed) text += ", .origin = Origin::Computed";
   if (origin == Origin::ViewOfComputed) text += ", .origin = Origin::ViewOfComputed";
   if (requires_grad) text += ", .requires_grad = true";
+  if (wrapper) text += ", .wrapper = true";
   return text + ", .seed = " + std::to_string(seed) + "})";
 }
 

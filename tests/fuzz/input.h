@@ -33,6 +33,8 @@ struct Input {
   Origin origin = Origin::Leaf;
   bool requires_grad = false;
   bool captured = false;
+  /// A TwoTensor, whose second tensor has other contents.
+  bool wrapper = false;
   /// Contents follow from this number.
   uint64_t seed = 0;
   /// The input at this position, once more; -1 for a tensor of its own.

@@ -1,5 +1,9 @@
 #include "fuzz/prelude.h"
 
+#include "ahead/checkpoint.h"
+#include "ahead/effects.h"
+#include "support/journal.h"
+
 namespace ahead::fuzz {
 
 using torch::autograd::AutogradContext;
@@ -27,6 +31,69 @@ Tensors GatedProduct::backward(AutogradContext* context, Tensors gradients) {
   const Tensors saved = context->get_saved_variables();
   const at::Tensor gated = gradients[0] * saved[2];
   return {gated * saved[1], gradients[0] + gated * saved[0]};
+}
+
+at::Tensor ScalesBuffer::forward(AutogradContext* context, const at::Tensor& input,
+                                 const at::Tensor& buffer) {
+  context->saved_data["buffer"] = buffer;
+  return input.clone();
+}
+
+Tensors ScalesBuffer::backward(AutogradContext* context, Tensors gradients) {
+  const at::NoGradGuard no_grad;
+  context->saved_data["buffer"].toTensor().mul_(2);
+  return {gradients[0] * 3, {}};
+}
+
+at::Tensor ReadsScaledBuffer::forward(AutogradContext* context, const at::Tensor& input,
+                                      const at::Tensor& buffer) {
+  context->saved_data["buffer"] = buffer;
+  return input.clone();
+}
+
+Tensors ReadsScaledBuffer::backward(AutogradContext* context, Tensors gradients) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor buffer = context->saved_data["buffer"].toTensor();
+  buffer.mul_(0.5).add_(1);
+  return {gradients[0] * buffer, {}};
+}
+
+at::Tensor ScalesGradient::forward(AutogradContext*, const at::Tensor& input) {
+  return input.clone();
+}
+
+Tensors ScalesGradient::backward(AutogradContext*, Tensors gradients) {
+  gradients[0].mul_(2);
+  return gradients;
+}
+
+void note(int64_t label, const at::Tensor& tensor) {
+  journal::note(std::to_string(label), tensor);
+}
+
+at::Tensor noted_copy(int64_t label, const at::Tensor& tensor) {
+  static const bool is_declared = (declare_effect("journal::copy"), true);
+  static_cast<void>(is_declared);
+  return journal::copy(std::to_string(label), tensor.detach());
+}
+
+at::Tensor noted_square(const at::Tensor& tensor) {
+  static const bool is_declared = (declare_effect("journal::square"), true);
+  static_cast<void>(is_declared);
+  return journal::square(tensor.detach());
+}
+
+at::Tensor with_noted_gradient(int64_t label, const at::Tensor& tensor) {
+  return journal::NoteGradient::apply(tensor, std::to_string(label));
+}
+
+at::Tensor noted_checkpoint(int64_t label, const at::Tensor& tensor) {
+  const auto region = [label](const at::Tensor& x) {
+    const at::Tensor dropped = at::dropout(x.sin(), 0.5, true);
+    note(label, dropped);
+    return with_noted_gradient(label + 1, dropped).tanh() * x;
+  };
+  return checkpoint(CheckpointPolicy::recompute_everything(), region, tensor);
 }
 
 at::Tensor indices(const at::Tensor& numbers, int64_t size) {

@@ -21,6 +21,40 @@ class GatedProduct : public torch::autograd::Function<GatedProduct> {
   static Tensors backward(torch::autograd::AutogradContext* context, Tensors gradients);
 };
 
+/// The identity whose backward doubles a buffer.
+class ScalesBuffer : public torch::autograd::Function<ScalesBuffer> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
+                            const at::Tensor& buffer);
+  static Tensors backward(torch::autograd::AutogradContext* context, Tensors gradients);
+};
+
+/// The same, and the gradient depends on what was written.
+class ReadsScaledBuffer : public torch::autograd::Function<ReadsScaledBuffer> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
+                            const at::Tensor& buffer);
+  static Tensors backward(torch::autograd::AutogradContext* context, Tensors gradients);
+};
+
+/// The identity whose backward writes to the gradient that it is given.
+class ScalesGradient : public torch::autograd::Function<ScalesGradient> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input);
+  static Tensors backward(torch::autograd::AutogradContext* context, Tensors gradients);
+};
+
+/// Writes down a number and what a tensor holds (support/journal.h).
+void note(int64_t label, const at::Tensor& tensor);
+/// The same, and copies the tensor, without gradient.
+at::Tensor noted_copy(int64_t label, const at::Tensor& tensor);
+/// Squares it, without gradient, by an operator that is declared to have an effect.
+at::Tensor noted_square(const at::Tensor& tensor);
+/// The same numbers; the gradient is written down when it comes.
+at::Tensor with_noted_gradient(int64_t label, const at::Tensor& tensor);
+/// A checkpointed region that notes, and draws, and has a gradient that is noted.
+at::Tensor noted_checkpoint(int64_t label, const at::Tensor& tensor);
+
 /// Any numbers, made into indices of a dimension of this size.
 at::Tensor indices(const at::Tensor& numbers, int64_t size);
 /// The same, `count` of them, no two of them equal.

@@ -184,6 +184,7 @@ class Shrinker {
     bool smaller = false;
     for (size_t i = 0; i < best_.inputs.size(); ++i) {
       smaller |= change_input(i, [](Input& input) { return std::exchange(input.captured, false); });
+      smaller |= change_input(i, [](Input& input) { return std::exchange(input.wrapper, false); });
       if (!best_.inputs[i].is_own()) continue;
       smaller |= change_input(i, [](Input& input) {
         return std::exchange(input.layout, Layout::Contiguous) != Layout::Contiguous;

@@ -32,6 +32,11 @@ struct CallPoints {
   /// Gradients are equal to the last bit. False: they are close, since sums over several calls may
   /// be made in another order.
   bool exact_gradients = true;
+  /// There are wrappers. A leaf's gradient has one class compiled, that of the gradients of all
+  /// outputs, and may be plain in eager for one of them: then it is every part of the wrapper. So
+  /// leaves forget their gradients before the next output. Writes to one of several views that an
+  /// operator returned may be allowed.
+  bool has_wrappers = false;
   /// The gradients of the gradients of each output; these are close too.
   bool double_backward = false;
   /// The gradients of gradients may be refused (`Unsupported`).
@@ -40,6 +45,10 @@ struct CallPoints {
   bool new_versions = true;
   /// Writes to every output, as far as eager allows it, and what they do to gradients.
   bool write_to_outputs = true;
+  /// Backwards may write, so that inputs and tangents are compared after each of them too.
+  bool writes_in_backward = false;
+  /// What operators with effects did since it was asked last; compared after whatever both do.
+  std::function<std::vector<std::string>()> take_effects = {};
 };
 
 /// What came of comparing two calls.
