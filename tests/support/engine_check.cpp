@@ -55,7 +55,9 @@ compiled_autograd::Stats expect_as_eager(const BackwardProgram& program, int run
                 expected[k].defined() && expected[k].requires_grad());
     }
   }
-  return compiled_autograd::stats();
+  const compiled_autograd::Stats stats = compiled_autograd::stats();
+  EXPECT_GT(stats.captures, 0u) << all_reasons();
+  return stats;
 }
 
 void expect_one_graph(const BackwardProgram& program) {
