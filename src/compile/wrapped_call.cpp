@@ -57,6 +57,12 @@ void write_back(const at::Tensor& part, const at::Tensor& written, bool with_his
     torch::autograd::impl::rebase_history(part, torch::autograd::impl::gradient_edge(written));
 }
 
+/// With the same gaps, since kernels draw, and some add up, in the order of memory.
+at::Tensor copy_that_lies_alike(const at::Tensor& tensor) {
+  if (tensor.is_non_overlapping_and_dense()) return tensor.clone();
+  return tensor.detach().new_empty_strided(tensor.sizes(), tensor.strides()).copy_(tensor);
+}
+
 /// The gradient of an argument in a trace that is not the first one, coerced.
 at::Tensor coerce_later_gradient(const Exchange& expected, const at::Tensor& gradient) {
   try {
@@ -349,7 +355,7 @@ std::vector<at::Tensor> WrappedProgram::run(const aot::FlatFunction& replay,
             return at::Tensor();
           }));
       // What is written to is a copy, which is copied back as autograd saw it.
-      if (writes_[i] != 0) outer.back() = outer.back().clone();
+      if (writes_[i] != 0) outer.back() = copy_that_lies_alike(outer.back());
       is_copied_[i] = writes_[i] != 0;
     }
     looks.push_back(WrapperLook::of(outer.back()));
@@ -402,13 +408,19 @@ void WrappedProgram::note_result(Result& result, const at::Tensor& made,
     refuse_wrapper(
         "two results are views of one wrapper that is no result (an intermediate base), which is a "
         "tensor subclass. This is not supported today. Return what they are views of, too.");
-  if (!result.views.empty() && made.requires_grad() && made.is_leaf())
+  if (made.requires_grad() && !result.views.empty() && (made.is_leaf() || is_detached(result)))
     refuse_wrapper(
         "a result is a view of an argument or of another result, and the function makes it require "
         "grad. Do so outside.");
   if (result.kind != Result::Kind::Made) return;
   if (!is_settled_) result.exchange = exchange_of_result(made);
   subclass::take_apart(made, result.exchange, plain);
+}
+
+bool WrappedProgram::is_detached(const Result& result) {
+  return std::any_of(result.views.begin(), result.views.end(), [](const ViewCall& call) {
+    return call.step->op->handle.schema().name() == "aten::detach";
+  });
 }
 
 /// Calls the view operators that lead from a tensor to a result, each once in a call.

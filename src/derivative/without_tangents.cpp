@@ -216,23 +216,28 @@ class TangentRemover {
                             "what another one wrote, and this backward may not run all of them. "
                             "Ask for all gradients of all results.");
     }
-    return state(write.args()[1].value()) != State::Dead && is_reached(write) &&
-           is_any_wanted(behind->second);
+    if (state(write.args()[1].value()) == State::Dead || !is_reached(write)) return false;
+    return leads_to_wanted(behind->second);
+  }
+
+  /// Whether one of these gradients is wanted. One that there is none of is asked for by nobody:
+  /// eager's backward leads to it if all others are wanted.
+  bool leads_to_wanted(const std::vector<bool>& gradients) const {
+    bool is_for_none = false, are_all_wanted = true;
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      if (wanted_[i] && gradients[i]) return true;
+      is_for_none |= gradients[i] && !had_gradient_[i];
+      are_all_wanted &= wanted_[i] || !had_gradient_[i];
+    }
+    return is_for_none && are_all_wanted;
   }
 
   /// Whether eager runs the autograd node that an effect belongs to.
   bool happens(const Node& node) const {
     if (!node.has(Tag::Effect) || dead_.count(&node) != 0) return false;
     const auto behind = gradients_behind_.find(node.sequence);
-    return node.phase != Phase::Backward || behind == gradients_behind_.end() ||
-           is_any_wanted(behind->second);
-  }
-
-  bool is_any_wanted(const std::vector<bool>& gradients) const {
-    for (size_t i = 0; i < gradients.size(); ++i) {
-      if (wanted_[i] && gradients[i]) return true;
-    }
-    return false;
+    if (node.phase != Phase::Backward || behind == gradients_behind_.end()) return true;
+    return leads_to_wanted(behind->second);
   }
 
   void erase_unused() {

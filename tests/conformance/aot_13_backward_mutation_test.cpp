@@ -111,6 +111,17 @@ TEST(AotBackwardMutation, WritesToTheTangentOfAResult) {
   expect_hits(compiled);
 }
 
+TEST(AotBackwardMutation, OfWhatGetsNoGradientItselfWithOneOfTwoResults) {
+  // The gradient of the second argument is none, so that nobody asks for it.
+  const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
+    return {WriteToSaved::apply(in[2], in[1]), in[0].sin()};
+  };
+  expect_same_writes_in_backward(f, []() -> BackwardCase {
+    const at::Tensor a = leaf({3}), b = leaf({3}), c = leaf({3});
+    return {{a, b}, {a, b, c.detach()}};
+  });
+}
+
 TEST(AotBackwardMutation, test_backward_mutation_forward_inputs) {
   const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
     in[2].mul_(3);

@@ -1,6 +1,10 @@
 #include "fuzz/compiled.h"
 
+#include <algorithm>
+#include <string_view>
+
 #include "ahead/ahead.h"
+#include "fuzz/draft.h"
 #include "fuzz/eager.h"
 #include "support/call_comparison.h"
 #include "support/journal.h"
@@ -50,10 +54,19 @@ class Inputs {
   int num_made_ = 0;
 };
 
+/// Whether backwards may write to other tensors than gradients.
+bool writes_to_buffers(const Program& program) {
+  return std::any_of(program.body.begin(), program.body.end(), [](const Instruction& line) {
+    return std::string_view(line.operation->call.text).find("Buffer::apply") !=
+           std::string_view::npos;
+  });
+}
+
 /// Whether one call may go on from what another one wrote to a tensor that has a gradient.
 bool may_be_chained(const Program& program) {
   for (const Input& input : program.inputs) {
-    if (input.captured && (input.requires_grad || !input.is_own())) return true;
+    if (input.captured && (input.requires_grad || !input.is_own() || writes_to_buffers(program)))
+      return true;
   }
   return false;
 }

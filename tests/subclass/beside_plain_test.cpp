@@ -8,8 +8,8 @@ at::Tensor computed(at::IntArrayRef sizes) {
   return leaf(sizes) * 1;
 }
 
-/// Runs it on eager and compiled calls that get the same tensors; compares the arguments, and the
-/// gradients that the first `num_leaves` of them have, which two backwards added up.
+/// Calls a function eagerly and compiled on what is made of equal leaves: a wrapper and two plain
+/// ones. Compares results, arguments, gradients that two backwards added up, and tangents.
 void expect_like_eager(const std::function<Tensors(const Tensors&)>& make,
                        const Function& function) {
   auto compiled = ahead::compile(function, {.fullgraph = true, .confirm = Confirm::Never});
@@ -123,6 +123,18 @@ TEST(SubclassBesidePlain, ReturnsAViewTwice) {
   EXPECT_EQ(compiled.stats().cache_hits, 2U);
 }
 
+TEST(SubclassBesidePlain, DrawsInTheOrderOfMemory) {
+  expect_like_eager(
+      [](const Tensors&) {
+        const auto gapped = [] { return at::randn({4, 8}).slice(1, 0, 8, 2); };
+        return Tensors{TwoTensor::make(gapped(), gapped())};
+      },
+      [](const Tensors& x) {
+        x[0].mul_(2).normal_(0, 1);
+        return Tensors{x[0] * 2};
+      });
+}
+
 TEST(SubclassBesidePlain, RefusesWhatItWouldDoOtherwise) {
   const at::Tensor wrapper = two({2, 2}), plain = computed({2, 2});
   expect_refused("changes the shape of an argument in place", {wrapper, plain},
@@ -141,7 +153,7 @@ TEST(SubclassBesidePlain, RefusesWhatItWouldDoOtherwise) {
   expect_refused("writes to a wrapper that is a view", {wrapper.select(0, 0), leaf({2})},
                  [](const Tensors& x) { return Tensors{x[0].mul_(x[1]) * 2}; });
   expect_refused("makes it require grad", {wrapper},
-                 [](const Tensors& x) { return Tensors{x[0].detach().requires_grad_()}; });
+                 [](const Tensors& x) { return Tensors{x[0].detach().requires_grad_().t()}; });
 }
 
 }  // namespace ahead::wrapped::beside_plain_test
