@@ -272,4 +272,98 @@ TEST(AotSubclasses, test_grads_no_force_contiguous_nested_subclass) {
             4U);
 }
 
+/// Plain parameters beside wrapped ones, one of them nested, of which a part inside is used.
+struct WrappedParameters : torch::nn::Module {
+  WrappedParameters() {
+    torch::manual_seed(5);
+    plain = register_parameter("plain", at::randn({3, 4}));
+    wrapped = register_parameter("wrapped", two({3, 4}));
+    const at::Tensor inner = TwoTensor::make(two({3, 4}), two({3, 4}));
+    deep = register_parameter("deep", TwoTensor::make(inner, inner.clone()));
+  }
+  at::Tensor forward(const at::Tensor& x) { return x + 2 * plain + wrapped; }
+  /// Through the deepest parts of the nested one.
+  at::Tensor torture(const at::Tensor& x) {
+    const at::Tensor half = inside_of<TwoTensor>(deep)->b();
+    const at::Tensor quarter = inside_of<TwoTensor>(half)->a();
+    return (x + 2 * plain + wrapped) * quarter * inside_of<TwoTensor>(quarter)->b();
+  }
+  at::Tensor plain, wrapped, deep;
+};
+
+/// Calls a method of two equal modules, eagerly and compiled, and compares results and gradients.
+void expect_same_module(at::Tensor (WrappedParameters::*method)(const at::Tensor&)) {
+  const auto eager = std::make_shared<WrappedParameters>();
+  const auto own = std::make_shared<WrappedParameters>();
+  auto compiled =
+      compile([own, method](const at::Tensor& x) { return (own.get()->*method)(x); }, once);
+  for (int call = 0; call < 4; ++call) {
+    const at::Tensor x = at::randn({3, 4});
+    const at::Tensor expected = (eager.get()->*method)(x), actual = compiled(x);
+    EXPECT_EQ(difference(expected, actual), "");
+    const at::Tensor tangent = at::ones_like(expected.detach());
+    expected.backward(tangent);
+    actual.backward(tangent);
+    for (size_t i = 0; i < own->parameters().size(); ++i)
+      EXPECT_EQ(difference(eager->parameters()[i].grad(), own->parameters()[i].grad()), "") << i;
+  }
+  EXPECT_EQ(compiled.stats().eager_calls, 0U);
+  EXPECT_GE(compiled.stats().cache_hits, 2U);
+}
+
+TEST(AotSubclasses, test_subclass_parameters) {
+  expect_same_module(&WrappedParameters::forward);
+}
+
+TEST(AotSubclasses, test_subclass_parameters_torture_case) {
+  expect_same_module(&WrappedParameters::torture);
+}
+
+/// One row that stands for as many equal ones as its metadata says.
+class Rows final : public WrapperTensorOf<Rows> {
+ public:
+  static constexpr const char* class_name = "Rows";
+  static at::Tensor make(at::Tensor row, int64_t count) {
+    WrapperLook look = WrapperLook::of(at::empty({count, row.size(-1)}));
+    return wrap(std::make_shared<const Rows>(std::move(row), count), look);
+  }
+  Rows(at::Tensor row, int64_t count) : row_(std::move(row)), count_(count) {}
+  WrapperParts flatten() const override { return {{row_}, count_}; }
+  static std::shared_ptr<const Rows> unflatten(WrapperParts parts) {
+    return std::make_shared<const Rows>(parts.inner.at(0), parts.metadata.toInt());
+  }
+  bool dispatch(const c10::OperatorHandle& op, torch::jit::Stack& stack) const override {
+    for (c10::IValue& value : stack) {
+      const auto rows = value.isTensor() ? inside_of<Rows>(value.toTensor()) : nullptr;
+      if (rows != nullptr) value = rows->row_.expand({rows->count_, rows->row_.size(-1)});
+    }
+    op.callBoxed(stack);
+    return true;
+  }
+
+ private:
+  at::Tensor row_;
+  int64_t count_;
+};
+
+TEST(AotSubclasses, test_aot_runtime_trace_joint) {
+  const auto f = [](const at::Tensor& rows, const at::Tensor& x) { return (rows * x).sin(); };
+  auto compiled = compile(f, once);
+  for (int round = 0; round < 2; ++round) {
+    for (int call = 0; call < 3; ++call) {
+      const at::Tensor row = at::randn({4}), x = leaf({3, 4});
+      const at::Tensor same = x.detach().clone().requires_grad_();
+      const at::Tensor expected = f(Rows::make(row, 3), x),
+                       actual = compiled(Rows::make(row, 3), same);
+      EXPECT_EQ(difference(expected, actual), "");
+      expected.sum().backward();
+      actual.sum().backward();
+      EXPECT_EQ(difference(x.grad(), same.grad()), "");
+    }
+    EXPECT_EQ(compiled.stats().eager_calls, 0U);
+    EXPECT_EQ(compiled.stats().cache_hits, round == 0 ? 2U : 4U);
+    compiled.reset();
+  }
+}
+
 }  // namespace ahead::wrapped::aot_23_subclasses_test
