@@ -107,6 +107,11 @@ bool registers_hook(const std::string& reason) {
   return reason.find("register_hook") != std::string::npos;
 }
 
+/// LibTorch refuses to trace what eager does with wrappers, which then runs eagerly.
+bool is_thrown_by_trace(const std::string& error) {
+  return error.find("thrown while tracing; without Options::fullgraph") != std::string::npos;
+}
+
 bool is_differentiated_twice(const Program& program) {
   return program.seed % 4 == 0;
 }
@@ -148,6 +153,8 @@ Verdict check_with(const Program& program, Options options, bool has_hooks = fal
       return {Verdict::Kind::Unsupported, compared.unsupported, "", ""};
     if (compared.differences.empty()) continue;
     const Difference& first = compared.differences.front();
+    if (has_wrappers(program) && is_thrown_by_trace(first.detail))
+      return {Verdict::Kind::Unsupported, first.detail, "", ""};
     return {Verdict::Kind::Differs, first.what,
             "call " + std::to_string(call) + ": " + first.detail, graphs_of(compiled)};
   }
