@@ -34,6 +34,9 @@ CALLS = {"tanh": 0.8, "chain": 0.6, "mutation": 1.5, "two_tensor": 1.0, "two_ten
 # this many times as long as the eager one.
 OBSERVED = {"tanh": 2.0, "gpt12": 1.3}
 FIRST_CALLS = {"gpt12": 1.4}
+# What programs for many sizes may take: a call, against that of a program for the sizes at hand; their compilation,
+# against that for one choice of sizes; calls whose sizes never come again, against eager ones.
+SIZED = {"sized_hit/tiny": 1.1, "sized_hit/mlp": 1.1, "sized_hit/gpt12": 1.1, "sized_compile/gpt12": 2.0, "sized_crops": 1.05}
 # The update of 9.8 million parameters may take this share of LibTorch's, and a whole compiled step of training, with
 # clipping and Adam or AdamW, this share of the eager one with those of LibTorch. With STEP_THREADS threads, that of the
 # GPT, where each side has a process of its own.
@@ -149,7 +152,7 @@ def measure(build, rounds, seconds, environment):
             for field in ("eager_ms", "ahead_ms", "ratio"):
                 samples[f"{name}/{field}"].append(entry[field])
         say(f"round {number} of {rounds}: compiled calls")
-        for program in ("bench_compile", "bench_subclass"):
+        for program in ("bench_compile", "bench_sizes", "bench_subclass"):
             for name, entry in run_benchmark(build, program, "", seconds, environment).items():
                 for field, value in entry.items():
                     if field.endswith(("_ms", "_mb", "ratio", "allocations")):
@@ -253,6 +256,9 @@ def compile_rows(samples):
                 statistics.median(samples[f"{kind}/{call}/eager_ms"]), f"{ratio:.2f}×", f"≤ {required}×",
                 ratio <= required,
             )
+    for name, required in SIZED.items():
+        ratio = statistics.median(samples[f"{name}/ratio"])
+        yield Row(f"many sizes: {name.removeprefix('sized_')}", 0, None, f"{ratio:.2f}×", f"≤ {required}×", ratio <= required)
     guards, allocations = min(samples["guards/150/min_ms"]), min(samples["guards/150/allocations"])
     yield Row(
         "guards of 150 tensors", guards, None, f"{allocations:.2f} allocations", "≤ 4 µs, none",

@@ -83,8 +83,7 @@ CallKind CompiledCore::State::kind_of(const Situation& now, const Options& optio
           /*with_offsets=*/false};
 }
 
-void CompiledCore::State::add(std::shared_ptr<Entry> entry,
-                              const FlatTree& arguments) {
+void CompiledCore::State::add(std::shared_ptr<Entry> entry, const FlatTree& arguments) {
   if (entry->compiled.sized != nullptr) return sized_entries.add(arguments, std::move(entry));
   auto changed = std::make_shared<Entries>(*entries.load());
   changed->push_back(std::move(entry));

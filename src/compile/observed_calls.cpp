@@ -101,7 +101,8 @@ Served ObservedCall::serve(const Situation& now) {
     return served.entry != nullptr;
   });
   if (served.entry != nullptr) return served;
-  if (is_eager || (entries.empty() && rechecked == nullptr && is_passing(now))) return run_eagerly();
+  if (is_eager || (entries.empty() && rechecked == nullptr && is_passing(now)))
+    return run_eagerly();
   const size_t num_fitting = entries.size();
   add_without_state(now, entries);
   missed_values_ &= !is_due;
@@ -172,9 +173,8 @@ Served ObservedCall::run(const std::shared_ptr<Entry>& entry, const Situation& n
       }
       // If a value is another one, the function itself still needs the arguments.
       const bool is_sure = !entry->reads_values && entry->wrapped == nullptr && !state;
-      served.results =
-          runtime::call(entry->plan_for(now.inputs.spec), given,
-                        is_sure && give_away_ ? &give_away_() : nullptr);
+      served.results = runtime::call(entry->plan_for(now.inputs.spec), given,
+                                     is_sure && give_away_ ? &give_away_() : nullptr);
       if (entry->wrapped != nullptr)
         served.results =
             entry->wrapped->finish(now.arguments(), *now.apart, std::move(served.results));
@@ -218,7 +218,7 @@ bool ObservedCall::may_fit_other_sizes(const Situation& now) {
 
 bool ObservedCall::is_passing(const Situation& now) {
   // A data set may well have some dozens of sizes, each of which comes again.
-  constexpr size_t few_sizes = 72;
+  constexpr size_t few_sizes = 128;
   if (state_.sized_entries.all()->size() < few_sizes || !state_.recent.are_all_new()) return false;
   std::lock_guard<std::mutex> lock(state_.mutex);
   constexpr size_t most_sizes = 4 * SizedEntries::kMost;

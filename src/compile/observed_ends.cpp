@@ -258,7 +258,7 @@ void ObservedCall::add_program(Observation::State& observation,
   if (observation.generation != state_.generation) return;
   if (!refusal.empty()) return refuse(candidate, refusal);
   if (entry == nullptr) return;
-  if (entry->compiled.is_new) state_.compilations.fetch_add(1);
+  if (entry->compiled.is_new && entry->compiled.sized == nullptr) state_.compilations.fetch_add(1);
   entry->calls.store(static_cast<uint64_t>(std::max<int64_t>(candidate.observed - 1, 0)));
   confirm(entry, tape, std::move(host));
   state_.observed_in_a_row = 0;

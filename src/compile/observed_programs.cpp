@@ -123,8 +123,12 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
   compiling::Compilation made =
       make(observe::replay(tape, observe::whole(*tape)), arguments, options_for(reads),
            observation.before.get(), may_be_sized(observation, *tape) ? &sizes : nullptr);
-  if (made.plan == nullptr) {
-    observation.candidate->is_beyond_limit = !is_within_limit();
+  if (made.is_new && made.sized != nullptr) state_.compilations.fetch_add(1);
+  const bool is_certain = made.is_certain && observation.before != nullptr &&
+                          observe::have_same_contents(*observation.before, *tape);
+  // What the host makes itself has to be the same in two calls of these sizes.
+  if (made.plan == nullptr || (is_like_others_ && !is_certain)) {
+    observation.candidate->is_beyond_limit = made.plan == nullptr && !is_within_limit();
     return nullptr;
   }
   auto entry =

@@ -305,8 +305,8 @@ CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::Different
     derivatives =
         differentiable_backward(std::move(open), traced, joint, halves, options, compilers, stages);
   } else if (has_derivatives(traced, options)) {
-    *sized_derivatives = make_sized_derivatives(joint, halves, traced.trace, frame.epilogue,
-                                                options, compilers);
+    *sized_derivatives =
+        make_sized_derivatives(joint, halves, traced.trace, frame.epilogue, options, compilers);
   }
   BackwardPlan backward = plan_backward(halves, traced.trace);
   backward.derivatives = std::move(derivatives);
@@ -359,8 +359,9 @@ std::shared_ptr<Stages> make_stages(const Options& options) {
 bool is_sizable(const TracedFunction& traced, const std::vector<at::Tensor>& inputs,
                 const Options& options, const detail::Compilers& compilers) {
   const auto is_inference = [](const at::Tensor& tensor) { return tensor.is_inference(); };
-  return !traced.is_merged && !options.debug_asserts && !options.functionalize_rng &&
-         !options.partitioner.function() && compilers.decompositions == nullptr &&
+  return !traced.is_merged && !traced.trace.has_backward_writes() && !options.debug_asserts &&
+         !options.functionalize_rng && !options.partitioner.function() &&
+         compilers.decompositions == nullptr &&
          std::none_of(inputs.begin(), inputs.end(), is_inference);
 }
 
@@ -372,11 +373,11 @@ SizedProgram::General compile_general(TracedFunction traced, const Graph& graph,
   general.stages = make_stages(options);
   traced.trace.graph = graph;
   general.stages->keep("trace", trace_seconds, graph);
-  general.plan = has_tangents(graph)
-                     ? plan_training(std::move(traced), nullptr, inputs, options, compilers,
-                                     *general.stages, &general.derivatives)
-                     : plan_inference(std::move(traced), inputs, options, compilers,
-                                      *general.stages);
+  general.plan =
+      has_tangents(graph)
+          ? plan_training(std::move(traced), nullptr, inputs, options, compilers, *general.stages,
+                          &general.derivatives)
+          : plan_inference(std::move(traced), inputs, options, compilers, *general.stages);
   general.plan.prologue = nullptr;
   return general;
 }
@@ -395,8 +396,8 @@ std::optional<CallPlan> plan_for_many_sizes(const TracedFunction& traced,
     const std::shared_ptr<const FittedGraph> fitted = family->fit(graph, numbers);
     if (fitted == nullptr) return family->remember(numbers, sizes.reals), std::nullopt;
     const auto program = std::make_shared<SizedProgram>(
-        fitted, compile_general(traced, fitted->graph(), inputs, options, compilers,
-                                result.trace_seconds));
+        fitted,
+        compile_general(traced, fitted->graph(), inputs, options, compilers, result.trace_seconds));
     family->add(program);
     match = family->find(numbers, sizes.reals);
     result.is_new = true;
@@ -404,6 +405,7 @@ std::optional<CallPlan> plan_for_many_sizes(const TracedFunction& traced,
   family->remember(numbers, sizes.reals);
   result.sized = match->program;
   result.sizes = match->sizes;
+  result.is_certain = match->is_certain;
   if (!sizes.programs.compares_numbers()) result.free = match->free;
   result.stages = match->program->stages();
   return match->program->at(match->sizes, traced);

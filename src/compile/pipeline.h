@@ -22,6 +22,8 @@ struct Compilation {
   /// The sizes, and the numbers among them that may be others.
   std::vector<int64_t> sizes = {};
   std::vector<FreeNumber> free = {};
+  /// See SizedPrograms::Match.
+  bool is_certain = true;
   /// The objects of the user's that operators of the graph are given.
   std::vector<c10::weak_intrusive_ptr<torch::CustomClassHolder>> objects;
   /// The graph names positions in storages, so that the offsets of inputs matter.
@@ -50,8 +52,8 @@ struct ManySizes {
 };
 
 /// Traces a function and compiles it: the stages in order. Without Options::fullgraph, an error of
-/// LibTorch during the trace is Unsupported. `sizes`: a program for many sizes is used or made where
-/// there is, or can be, one; null: the program is for the sizes at hand.
+/// LibTorch during the trace is Unsupported. `sizes`: a program for many sizes is used or made
+/// where there is, or can be, one; null: the program is for the sizes at hand.
 Compilation compile_function(const aot::FlatFunction& function,
                              const std::vector<at::Tensor>& inputs, const Options& options,
                              const detail::Compilers& compilers, ManySizes* sizes = nullptr,

@@ -11,8 +11,8 @@
 namespace ahead::detail {
 
 /// The entries of programs for many sizes, one for each choice of sizes for which the function was
-/// seen to do what the program does; found by the sizes of the arguments and the numbers among them. Readers never wait;
-/// writers hold a lock of their own.
+/// seen to do what the program does; found by the sizes of the arguments and the numbers among
+/// them. Readers never wait; writers hold a lock of their own.
 class SizedEntries {
  public:
   using Map = std::unordered_multimap<uint64_t, std::shared_ptr<Entry>>;

@@ -36,9 +36,9 @@ bool are_alike(const Prologue& a, const Prologue& b) {
 /// Whether the same is done after the graph, with whatever numbers.
 bool are_alike(const Epilogue& a, const Epilogue& b) {
   const auto writes = [](const Epilogue::Write& x, const Epilogue::Write& y) {
-    return x.input == y.input && x.output == y.output &&
-           x.seen_by_autograd == y.seen_by_autograd && x.version_bumps == y.version_bumps &&
-           x.geometry.has_value() == y.geometry.has_value() && x.in_graph == y.in_graph;
+    return x.input == y.input && x.output == y.output && x.seen_by_autograd == y.seen_by_autograd &&
+           x.version_bumps == y.version_bumps && x.geometry.has_value() == y.geometry.has_value() &&
+           x.in_graph == y.in_graph;
   };
   const auto views = [](const ViewStep& x, const ViewStep& y) {
     return x.op == y.op && x.source == y.source && x.no_grad == y.no_grad &&
@@ -86,15 +86,17 @@ bool can_be_compared(const GraphNumbers& a, const GraphNumbers& b) {
   return is_other;
 }
 
-bool have_same_input_sizes(const GraphNumbers& a, const GraphNumbers& b) {
-  for (size_t i = 0; i < a.values.size(); ++i) {
-    if (a.is_input_size[i] && a.values[i] != b.values[i]) return false;
-  }
-  return true;
-}
-
 int64_t bits_of(double number) {
   return std::bit_cast<int64_t>(number);
+}
+
+/// Whether each of these symbols is a number of the call's.
+bool are_all_given(const std::vector<size_t>& symbols, const std::vector<int64_t>& sizes,
+                   const std::vector<double>& reals) {
+  return std::all_of(symbols.begin(), symbols.end(), [&](size_t symbol) {
+    return std::any_of(reals.begin(), reals.end(),
+                       [&](double real) { return bits_of(real) == sizes[symbol]; });
+  });
 }
 
 }  // namespace
@@ -157,29 +159,34 @@ bool SizedPrograms::Family::takes(const TracedFunction& traced) const {
          are_alike(example_.frame.epilogue, traced.frame.epilogue);
 }
 
-/// A number is free if in all calls of these sizes all that differed stood for such a number.
 std::vector<FreeNumber> SizedPrograms::Family::find_free(const SizedProgram& program,
                                                          const Sample& now) const {
+  struct Seen {
+    const std::vector<double>& reals;
+    std::vector<int64_t> sizes;
+  };
   const FittedGraph& graph = program.graph();
-  const std::vector<int64_t> sizes = graph.sizes_for(now.numbers.values).value();
-  std::vector<FreeNumber> free;
-  std::vector<bool> is_free(sizes.size());
+  std::vector<Seen> all{{now.reals, graph.sizes_for(now.numbers.values).value()}};
   for (const Sample& sample : samples_) {
-    if (sample.reals.size() != now.reals.size()) continue;
-    const auto other = graph.sizes_for(sample.numbers.values);
-    if (!other || !have_same_input_sizes(sample.numbers, now.numbers)) continue;
-    std::vector<FreeNumber> found;
-    for (size_t i = 0; i < sizes.size(); ++i) {
-      if (is_free[i] || sizes[i] == (*other)[i]) continue;
-      const auto passed = [&](size_t k) {
-        return bits_of(now.reals[k]) == sizes[i] && bits_of(sample.reals[k]) == (*other)[i];
-      };
-      size_t real = 0;
-      while (real < now.reals.size() && !passed(real)) ++real;
-      if (real == now.reals.size()) return {};
-      is_free[i] = true;
-      free.push_back({real, i});
-    }
+    auto sizes = graph.sizes_for(sample.numbers.values);
+    if (sizes && sample.reals.size() == now.reals.size())
+      all.push_back({sample.reals, std::move(*sizes)});
+  }
+  const auto is_for_all = [&](auto&& holds) { return std::all_of(all.begin(), all.end(), holds); };
+  std::vector<FreeNumber> free;
+  for (const size_t symbol : graph.unexplained()) {
+    size_t real = 0;
+    while (real < now.reals.size() && !is_for_all([&](const Seen& seen) {
+             return bits_of(seen.reals[real]) == seen.sizes[symbol];
+           }))
+      ++real;
+    if (real == now.reals.size()) return {};
+    free.push_back({real, symbol});
+  }
+  for (size_t i = 0; i < now.reals.size(); ++i) {
+    const auto is_same = [&](const Seen& seen) { return seen.reals[i] == now.reals[i]; };
+    const auto is_it = [&](const FreeNumber& number) { return number.real == i; };
+    if (!is_for_all(is_same) && std::none_of(free.begin(), free.end(), is_it)) free.push_back({i});
   }
   return free;
 }
@@ -192,7 +199,8 @@ std::optional<SizedPrograms::Match> SizedPrograms::Family::find(
     if (!sizes) continue;
     std::vector<FreeNumber> free;
     if (!reals.empty()) free = find_free(*program, {numbers, reals});
-    return Match{program, std::move(*sizes), std::move(free)};
+    const bool is_certain = are_all_given(program->graph().unexplained(), *sizes, reals);
+    return Match{program, std::move(*sizes), std::move(free), is_certain};
   }
   return std::nullopt;
 }
@@ -215,10 +223,9 @@ std::shared_ptr<const FittedGraph> SizedPrograms::Family::fit(const Graph& graph
 void SizedPrograms::Family::remember(const GraphNumbers& numbers,
                                      const std::vector<double>& reals) {
   std::lock_guard<std::mutex> lock(mutex_);
-  const bool is_known =
-      std::any_of(samples_.begin(), samples_.end(), [&](const Sample& sample) {
-        return sample.numbers.values == numbers.values;
-      });
+  const bool is_known = std::any_of(samples_.begin(), samples_.end(), [&](const Sample& sample) {
+    return sample.numbers.values == numbers.values;
+  });
   if (is_known) return;
   // The first ones stay: they were fitted.
   if (samples_.size() >= most_samples) samples_.pop_back();

@@ -49,10 +49,14 @@ class SizedProgram {
   mutable std::weak_ptr<const runtime::Prologue> last_prologue_;
 };
 
-/// A floating-point number among the arguments that is just passed on: it may have any value.
+/// A floating-point number among the arguments that is just passed on to operators, or not used: it
+/// may have any value.
 struct FreeNumber {
-  size_t real;    ///< its place among TreeSpec::reals() of the arguments
-  size_t symbol;  ///< its place among the sizes, where it stands by its bits
+  static constexpr size_t kNowhere = static_cast<size_t>(-1);
+
+  size_t real;  ///< its place among TreeSpec::reals() of the arguments
+  /// Its place among the sizes, where it stands by its bits; kNowhere: it is not used.
+  size_t symbol = kNowhere;
 };
 
 /// What was traced of one function so far, and the programs for many sizes that came of it. Several
@@ -63,9 +67,12 @@ class SizedPrograms {
   struct Match {
     std::shared_ptr<SizedProgram> program;
     std::vector<int64_t> sizes;
-    /// Numbers of the call's that were others in calls of these sizes, in which nothing but what
-    /// they stand for was another one. Those that were others and are not here are compared.
+    /// Numbers of the call's that may have any value: they had several, and all that operators were
+    /// given followed from sizes or was one of them.
     std::vector<FreeNumber> free = {};
+    /// Every number that operators are given follows from sizes, or is one of the call's: one call
+    /// shows what others of these sizes do. Else some number may be another one each time.
+    bool is_certain = true;
   };
 
   /// Graphs that differ in numbers only.

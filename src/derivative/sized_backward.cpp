@@ -40,9 +40,8 @@ class SizedBackward final : public runtime::BackwardVariants {
     PartPtr known = complete_.load();
     if (known != nullptr) return known;
     const PartPtr general = general_->complete();
-    auto made = std::make_shared<Part>(
-        Part{with_last_argument(general->run, sizes_), general->needs, tangents(),
-             general->writes});
+    auto made = std::make_shared<Part>(Part{with_last_argument(general->run, sizes_),
+                                            general->needs, tangents(), general->writes});
     complete_.store(made);
     return made;
   }
@@ -71,7 +70,8 @@ std::vector<int64_t> ids_in_copy(const Graph& graph, const Graph& copy) {
     note(graph.inputs()[i].value, copy.inputs()[i].value);
   auto copied = copy.nodes().begin();
   for (const Node& node : graph.nodes()) {
-    for (size_t i = 0; i < node.results().size(); ++i) note(node.results()[i], copied->results()[i]);
+    for (size_t i = 0; i < node.results().size(); ++i)
+      note(node.results()[i], copied->results()[i]);
     ++copied;
   }
   return ids;

@@ -13,8 +13,7 @@
 namespace ahead::conformance {
 namespace aot_29_cache_test {
 
-const Options once{
-    .fullgraph = true, .dynamic = Dynamic::Static, .confirm = Confirm::Never};
+const Options once{.fullgraph = true, .dynamic = Dynamic::Static, .confirm = Confirm::Never};
 
 /// Expects so many misses and hits, and that nothing ran eagerly.
 template <class F>
@@ -363,6 +362,7 @@ TEST(AotCache, test_cache_key_stable_across_calls) {
   const auto hash_of = [] {
     auto compiled = compile(f, once);
     compiled(at::randn({3}), at::randn({3}));
+    EXPECT_EQ(compiled.stats().eager_calls, 0u);
     return program(compiled, "trace").hash();
   };
   EXPECT_EQ(hash_of(), hash_of());

@@ -53,9 +53,8 @@ struct BlockImpl : nn::Module {
       part = part.view({batch, length, heads, width / heads}).transpose(1, 2);
     const Tensor mask = torch::ones({length, length}).tril().to(at::kBool);
     const double scale = std::sqrt(static_cast<double>(width) / static_cast<double>(heads));
-    const Tensor weights = (parts[0].matmul(parts[1].transpose(-1, -2)) / scale)
-                               .masked_fill(~mask, -1e9)
-                               .softmax(-1);
+    const Tensor weights =
+        (parts[0].matmul(parts[1].transpose(-1, -2)) / scale).masked_fill(~mask, -1e9).softmax(-1);
     x = x + out(weights.matmul(parts[2]).transpose(1, 2).reshape({batch, length, width}));
     return x + down(F::gelu(up(norm2(x))));
   }
@@ -88,7 +87,8 @@ TORCH_MODULE(Gpt);
 
 TEST(Batches, Gpt) {
   const CompileStats stats = train_side_by_side<Gpt>(
-      [] { return Gpt(); }, [](int64_t n) { return tokens_and_targets(n, 9); }, rounds_of(1, 64, 2));
+      [] { return Gpt(); }, [](int64_t n) { return tokens_and_targets(n, 9); },
+      rounds_of(1, 64, 2));
   expect_few_programs(stats, 3, 64, 12);
 }
 
@@ -153,10 +153,9 @@ struct FlatNetImpl : nn::Module {
 TORCH_MODULE(FlatNet);
 
 TEST(Batches, FlattenedByHand) {
-  const CompileStats stats =
-      train_side_by_side<FlatNet>([] { return FlatNet(); },
-                                  [](int64_t n) { return images_and_labels(n); },
-                                  rounds_of(1, 64, 2));
+  const CompileStats stats = train_side_by_side<FlatNet>(
+      [] { return FlatNet(); }, [](int64_t n) { return images_and_labels(n); },
+      rounds_of(1, 64, 2));
   expect_few_programs(stats, 3, 64, 12);
 }
 
@@ -195,9 +194,7 @@ TEST(Batches, Gru) {
 
 struct EncoderImpl : nn::Module {
   EncoderImpl() { register_module("encoder", encoder); }
-  Tensor forward(const Tensors& in) {
-    return encoder->forward(in[0], {}, in[1]).pow(2).mean();
-  }
+  Tensor forward(const Tensors& in) { return encoder->forward(in[0], {}, in[1]).pow(2).mean(); }
   nn::TransformerEncoder encoder{
       nn::TransformerEncoderOptions(nn::TransformerEncoderLayerOptions(8, 2).dropout(0.1), 2)};
 };

@@ -69,8 +69,8 @@ CompileStats train_side_by_side(const std::function<Holder()>& make,
   return compiled.stats();
 }
 
-/// Expects that nothing ran eagerly, that so many programs were made at most, and that each size was
-/// observed once, but for so many calls.
+/// Expects that nothing ran eagerly, that so many programs were made at most, and that each size
+/// was observed once, but for so many calls.
 inline void expect_few_programs(const CompileStats& stats, uint64_t programs, size_t num_sizes,
                                 uint64_t observed_again) {
   EXPECT_EQ(stats.eager_calls, 0U);

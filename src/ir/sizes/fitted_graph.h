@@ -24,6 +24,9 @@ class FittedGraph {
   /// The sizes for which the graph has these numbers; none: there are no such sizes. The numbers
   /// are those of a graph that is alike.
   std::optional<std::vector<int64_t>> sizes_for(const std::vector<int64_t>& numbers) const;
+  /// The symbols, by number, of which nothing is known but that operators are given them: they
+  /// follow from sizes in an unknown way, or do not.
+  const std::vector<size_t>& unexplained() const { return unexplained_; }
 
  private:
   /// What a number must be: one that is the same for all sizes, or the value of an expression.
@@ -33,7 +36,8 @@ class FittedGraph {
   };
 
   std::vector<uint32_t> symbols_;  ///< for each symbol, the number that it is
-  std::vector<Dim> expressions_;   ///< each once
+  std::vector<size_t> unexplained_;
+  std::vector<GraphNumber> expressions_;  ///< each once
   std::vector<Expected> expected_;
   Graph graph_;
 };

@@ -90,8 +90,7 @@ bool are_alike(const TensorMeta& a, const TensorMeta& b) {
 /// Compares two graphs from their inputs to their outputs.
 class Comparison {
  public:
-  Comparison(const Graph& a, const Graph& b)
-      : a_(a), b_(b), in_b_(a.value_capacity(), nullptr) {}
+  Comparison(const Graph& a, const Graph& b) : a_(a), b_(b), in_b_(a.value_capacity(), nullptr) {}
 
   bool run() {
     return a_.inputs().size() == b_.inputs().size() && a_.num_nodes() == b_.num_nodes() &&
@@ -186,7 +185,7 @@ class Rewriting {
     bool is_fixed = true;
     for_each_number(node.op(), position, node.args()[position], [&](int64_t, bool) {
       now.push_back(take());
-      is_fixed = is_fixed && now.back().dim.is_fixed() && now.back().float_symbol < 0;
+      is_fixed = is_fixed && now.back().is_fixed();
     });
     if (!is_fixed) graph_.set_argument(&node, position, constant_of(node, position, now));
   }
@@ -196,14 +195,21 @@ class Rewriting {
   static c10::IValue constant_of(const Node& node, size_t position,
                                  const std::vector<GraphNumber>& numbers) {
     const c10::IValue& before = node.args()[position].constant();
-    if (before.isDouble()) {
-      const auto symbol = static_cast<uint32_t>(numbers[0].float_symbol);
-      return FloatNode::make(FloatExpression::symbol(symbol), nullptr);
-    }
+    if (before.isDouble()) return FloatNode::make(float_of(numbers[0]), nullptr);
     if (before.isInt()) return to_sym_int(numbers[0].dim, nullptr);
     Dims dims;
     for (const GraphNumber& number : numbers) dims.push_back(number.dim);
     return to_constant(dims);
+  }
+
+  static FloatExpression float_of(const GraphNumber& number) {
+    const SizeExpression size = number.dim.expression();
+    if (number.as_float == GraphNumber::Float::Value) return FloatExpression::of(size);
+    if (number.as_float == GraphNumber::Float::Reciprocal)
+      return FloatExpression(1) / FloatExpression::of(size);
+    std::vector<uint32_t> symbols;
+    size.add_symbols(symbols);
+    return FloatExpression::symbol(symbols.at(0));
   }
 
   Graph& graph_;
@@ -215,26 +221,27 @@ class Rewriting {
 
 GraphNumbers numbers_of(const Graph& graph) {
   GraphNumbers numbers;
-  const auto add = [&](int64_t value, bool is_float, bool is_input_size) {
+  const auto add = [&](int64_t value, bool is_float, bool is_input_size, bool is_argument) {
     numbers.values.push_back(value);
     numbers.is_float.push_back(is_float);
     numbers.is_input_size.push_back(is_input_size);
+    numbers.is_argument.push_back(is_argument);
   };
   for (const Graph::Input& input : graph.inputs()) {
     size_t left = input.value->meta.sizes.size();
     for_each_dim(input.value->meta, [&](const Dim& dim) {
-      add(dim.fixed(), false, left != 0);
+      add(dim.fixed(), false, left != 0, false);
       if (left != 0) --left;
     });
   }
   for (const Node& node : graph.nodes()) {
     for (size_t i = 0; i < node.args().size(); ++i) {
       for_each_number(node.op(), i, node.args()[i],
-                      [&](int64_t value, bool is_float) { add(value, is_float, false); });
+                      [&](int64_t value, bool is_float) { add(value, is_float, false, true); });
     }
     for (const Value* result : node.results()) {
       if (result == nullptr) continue;
-      for_each_dim(result->meta, [&](const Dim& dim) { add(dim.fixed(), false, false); });
+      for_each_dim(result->meta, [&](const Dim& dim) { add(dim.fixed(), false, false, false); });
     }
   }
   return numbers;

@@ -15,6 +15,9 @@ struct GraphNumbers {
   std::vector<bool> is_float;
   /// For each of them, whether it is a size of an input.
   std::vector<bool> is_input_size;
+  /// For each of them, whether an operator is given it, rather than it following from what
+  /// operators are given.
+  std::vector<bool> is_argument;
 };
 
 /// Those of a graph without symbols.
@@ -24,11 +27,19 @@ GraphNumbers numbers_of(const Graph& graph);
 /// that issued calls and example sizes do not count.
 bool are_alike(const Graph& a, const Graph& b);
 
-/// A number of a graph: an integer, an expression over sizes, or the floating-point number whose
-/// bits are the size with this number.
+/// A number of a graph: an integer or an expression over sizes, or where floating-point numbers
+/// stand, something that is made of such.
 struct GraphNumber {
+  enum class Float : uint8_t {
+    No,
+    Bits,        ///< the number whose bits are the size `dim`, a symbol
+    Value,       ///< the value of `dim`
+    Reciprocal,  ///< 1 divided by that
+  };
   Dim dim = 0;
-  int32_t float_symbol = -1;  ///< -1: none
+  Float as_float = Float::No;
+
+  bool is_fixed() const { return dim.is_fixed() && as_float == Float::No; }
 };
 
 /// The graph with other numbers, one for each of numbers_of(graph), for sizes that were `example`:

@@ -270,6 +270,16 @@ size_t Tape::num_stored_anywhere() const {
       stored.begin(), stored.end(), [](const StoredTensor& each) { return each.handles.empty(); }));
 }
 
+bool have_same_contents(const Tape& before, const Tape& now) {
+  const auto is_same = [](const auto& a, const auto& b) {
+    return is_same_contents(a.contents, b.contents);
+  };
+  return std::equal(before.steps.begin(), before.steps.end(), now.steps.begin(), now.steps.end(),
+                    is_same) &&
+         std::equal(before.captured.begin(), before.captured.end(), now.captured.begin(),
+                    now.captured.end(), is_same);
+}
+
 std::optional<TapeDifference> difference(const Tape& before, const Tape& now) {
   std::optional<TapeDifference> found = Comparison(before, now).run();
   if (found) found->has_other_grads = have_other_grads(before, now);

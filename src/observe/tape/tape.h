@@ -216,7 +216,7 @@ struct Tape {
   std::vector<VariableId> results = {};
   std::string result_spec = {};
   bool result_has_reals = false;  ///< floating-point numbers are among what it returned
-  uint32_t last_ambient = 0;  ///< as the code left it
+  uint32_t last_ambient = 0;      ///< as the code left it
   bool differentiates = false;
   /// A tensor that outlives the call has a grad_fn that the call made.
   bool leaves_history = false;
@@ -253,6 +253,9 @@ struct TapeDifference {
   /// A leaf had a gradient in one of the calls only.
   bool has_other_grads = false;
 };
+
+/// Whether what the host itself put into tensors is the same in both recordings, step by step.
+bool have_same_contents(const Tape& before, const Tape& now);
 
 /// The first difference between what two calls did; none: they did the same.
 std::optional<TapeDifference> difference(const Tape& before, const Tape& now);

@@ -39,8 +39,10 @@ void HiddenWrites::note_detached(const at::Tensor& traced) {
 void HiddenWrites::note_view(const at::Tensor& view, const Operator& op) {
   if (!view.requires_grad()) return note_detached(view);
   // Functionalisation makes a view of what was written to again when it is used, by when grad mode
-  // may be on again.
-  if (!at::GradMode::is_enabled() && !functional_wrapper(view).is_up_to_date()) found_ = &op;
+  // may be on again. What gradient formulas view is none of the function's.
+  const bool is_of_formula = torch::autograd::get_current_node() != nullptr;
+  if (!at::GradMode::is_enabled() && !is_of_formula && !functional_wrapper(view).is_up_to_date())
+    found_ = &op;
 }
 
 void HiddenWrites::note_write(const at::Tensor& written, const NodePtr& before,
