@@ -26,6 +26,7 @@
 #include "ahead/partition.h"
 #include "ahead/passes.h"
 #include "ahead/print.h"
+#include "ahead/state.h"
 #include "ahead/subclass.h"
 #include "ahead/trace.h"
 #include "ahead/traceable_hook.h"

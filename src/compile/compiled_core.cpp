@@ -30,6 +30,14 @@ void check_enumerator(Enumerator value, Enumerator last, const char* option) {
                                  std::to_string(static_cast<int>(value)) + ".");
 }
 
+const std::shared_ptr<torch::nn::Module>& checked(
+    const std::shared_ptr<torch::nn::Module>& module) {
+  if (module != nullptr) return module;
+  throw UserError("compile",
+                  "module: it is null. Make it, or assign one, before it is compiled or watched "
+                  "(Options::watch).");
+}
+
 Options checked(Options options) {
   check_enumerator(options.dynamic, Dynamic::Static, "dynamic");
   check_enumerator(options.partitioner.kind(), Partitioner::MinCut, "partitioner");
@@ -151,7 +159,7 @@ CompiledCore::CompiledCore(Options options)
       compilers_(with_checks(compilers_for(options_), options_)),
       traces_function_(false),
       state_(std::make_unique<State>()) {
-  for (const auto& module : options_.watch) watch(module);
+  for (const auto& module : options_.watch) state_->modules.add(checked(module));
 }
 
 CompiledCore::CompiledCore(Options options, Compilers compilers)
@@ -159,18 +167,13 @@ CompiledCore::CompiledCore(Options options, Compilers compilers)
       compilers_(with_checks(std::move(compilers), options_)),
       traces_function_(true),
       state_(std::make_unique<State>()) {
-  for (const auto& module : options_.watch) watch(module);
+  for (const auto& module : options_.watch) state_->modules.add(checked(module));
 }
 
 CompiledCore::~CompiledCore() = default;
 
 void CompiledCore::watch(const std::shared_ptr<torch::nn::Module>& module) {
-  if (module == nullptr) {
-    throw UserError("compile",
-                    "module: it is null. Make it, or assign one, before it is compiled or watched "
-                    "(Options::watch).");
-  }
-  state_->modules.add(module);
+  state_->modules.add_callable(checked(module));
 }
 
 CompileStats CompiledCore::stats() const {

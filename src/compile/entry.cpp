@@ -65,7 +65,8 @@ std::string CallKind::reason(const Situation& now, const compiling::ModuleWatch&
     return "made for " + spec.str() + ", not for " + now.inputs.spec.str();
   if (ambient != now.ambient) return ambient.difference(now.ambient);
   if (!watch.holds(modules))
-    return "a module was switched between train() and eval(), or drops with another probability";
+    return "a module was switched between train() and eval(), drops with another probability, or "
+           "announced a number that is another one now";
   if (dependence != nullptr && !depends_on.is(*dependence))
     return "Options::depends_on was " + dependence->str() + " and is " + depends_on.value()->str();
   if (wrapped ? now.outer == nullptr || !wrapped->holds(*now.outer) : now.outer != nullptr)

@@ -282,7 +282,13 @@ std::shared_ptr<Candidate> ObservedCall::candidate_for(const Situation& now) {
 }
 
 Served CompiledCore::serve(const FlatTree& inputs, const HostParts& host, GiveAway give_away) {
-  return ObservedCall(options_, compilers_, *state_).serve(inputs, host, give_away);
+  const HostParts& announced = state_->modules.tensors();
+  if (announced.empty())
+    return ObservedCall(options_, compilers_, *state_).serve(inputs, host, give_away);
+  // Handles are looked for at multiples of a word, as which the size of a lambda need not end.
+  HostParts all = announced;
+  all.append(host.begin(), host.end());
+  return ObservedCall(options_, compilers_, *state_).serve(inputs, all, give_away);
 }
 
 void CompiledCore::finish(Observation& observation, const Ending& ending,

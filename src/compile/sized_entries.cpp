@@ -16,6 +16,14 @@ void forget_half(SizedEntries::Map& map) {
   std::erase_if(map, [&](const auto& each) { return each.second->last_run.load() < *middle; });
 }
 
+/// Lets go of the one with this key that ran longest ago.
+void forget_one(SizedEntries::Map& map, uint64_t key) {
+  const auto [first, last] = map.equal_range(key);
+  map.erase(std::min_element(first, last, [](const auto& a, const auto& b) {
+    return a.second->last_run.load() < b.second->last_run.load();
+  }));
+}
+
 }  // namespace
 
 SizedKeys::SizedKeys(const FlatTree& arguments) : by_sizes(arguments.leaves.size()) {
@@ -36,6 +44,7 @@ void SizedEntries::add(const FlatTree& arguments, std::shared_ptr<Entry> entry) 
     return !other.compiled.free.empty() && other.compiled.sized == entry->compiled.sized &&
            each.first == keys.by_sizes && other.kind.has_structure(arguments.spec);
   });
+  while (changed->count(key) >= kMostAlike) forget_one(*changed, key);
   changed->emplace(key, std::move(entry));
   map_.store(std::move(changed));
 }

@@ -19,6 +19,8 @@ class SizedEntries {
 
   /// So many are kept; of more, those that ran last.
   static constexpr size_t kMost = 4096;
+  /// So many of them for calls that only modes, modules or what they captured tell apart.
+  static constexpr size_t kMostAlike = 16;
 
   std::shared_ptr<const Map> all() const { return map_.load(); }
   bool empty() const { return all()->empty(); }

@@ -1,6 +1,7 @@
 #pragma once
 
-#include <array>
+#include <c10/util/SmallVector.h>
+
 #include <cstddef>
 #include <memory>
 #include <type_traits>
@@ -31,8 +32,9 @@ struct HostPart {
   const std::byte* begin = nullptr;
   size_t size = 0;
 };
-/// The callable's own object (what a lambda captured), and that of the module it is.
-using HostParts = std::array<HostPart, 2>;
+/// Tensors that modules announced, the callable's own object (what a lambda captured), and that of
+/// the module it is.
+using HostParts = c10::SmallVector<HostPart, 4>;
 
 template <class T>
 HostPart host_part(const T& object) {

@@ -31,10 +31,10 @@ void note_first_same(std::vector<HeldTensor>& held) {
 }  // namespace
 
 at::Tensor& handle_at(const detail::HostParts& parts, Handle handle) {
-  const bool is_in_first = handle < parts[0].size;
-  const std::byte* place =
-      is_in_first ? parts[0].begin + handle : parts[1].begin + (handle - parts[0].size);
-  return *reinterpret_cast<at::Tensor*>(const_cast<std::byte*>(place));
+  size_t left = handle;
+  const detail::HostPart* part = parts.begin();
+  for (; left >= part->size; ++part) left -= part->size;
+  return *reinterpret_cast<at::Tensor*>(const_cast<std::byte*>(part->begin + left));
 }
 
 bool holds(const std::vector<HeldTensor>& held, const detail::HostParts& now) {
