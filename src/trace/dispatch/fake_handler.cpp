@@ -59,6 +59,7 @@ FakeHandler::FakeHandler(const c10::OperatorHandle& handle, torch::jit::Stack& s
 
 void FakeHandler::run() {
   if (op_.random && !op_.mutates && draw_in_place(op_, stack_)) return;
+  if (multiply_in_place(op_, stack_)) return;
   BelowTracing below;
   if (!find_tracer()) return pass_through();
   refuse_if_data_dependent();

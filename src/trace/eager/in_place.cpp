@@ -1,8 +1,10 @@
 #include "trace/eager/in_place.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/ScalarOps.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/mul.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/strides.h>
 
@@ -126,6 +128,18 @@ bool is_vectorised(const TracedOp& op, const at::Tensor& written,
   return is_so;
 }
 
+bool is_in_half_precision(const at::Tensor& tensor) {
+  return tensor.is_cpu() && at::isReducedFloatingType(tensor.scalar_type());
+}
+
+/// Operators that are called meanwhile are recorded at once, as those that functionalisation calls.
+class AsFunctionalisationCalls {
+ private:
+  c10::impl::ExcludeDispatchKeyGuard above_{
+      c10::autograd_dispatch_keyset_with_ADInplaceOrView |
+      c10::DispatchKeySet{c10::DispatchKey::DeferredInit, c10::DispatchKey::Functionalize}};
+};
+
 bool is_twin(const Operator& op, const Operator& in_place) {
   return ops::facts(in_place).functional == &op ||
          (in_place.name() == "aten.bernoulli_.float" && op.name() == "aten.bernoulli.p");
@@ -182,9 +196,7 @@ bool draw_in_place(const TracedOp& op, torch::jit::Stack& stack) {
 
   at::Tensor target;
   {
-    c10::impl::ExcludeDispatchKeyGuard above(
-        c10::autograd_dispatch_keyset_with_ADInplaceOrView |
-        c10::DispatchKeySet{c10::DispatchKey::DeferredInit, c10::DispatchKey::Functionalize});
+    const AsFunctionalisationCalls calls;
     target = at::empty_strided(self.sizes(), self.strides(), self.options());
   }
   stack[first] = target;
@@ -192,6 +204,30 @@ bool draw_in_place(const TracedOp& op, torch::jit::Stack& stack) {
   handler.run();
   stack.resize(first);
   stack.emplace_back(handler.written().at(0));
+  return true;
+}
+
+bool multiply_in_place(const TracedOp& op, torch::jit::Stack& stack) {
+  static const Operator* const product = Operator::find("aten.mul.Scalar");
+  static const Operator* const products = Operator::find("aten._foreach_mul.Scalar");
+  if (op.op != product && op.op != products) return false;
+  const size_t first = first_argument(op, stack);
+  const c10::IValue number = stack[first + 1];
+  std::vector<at::Tensor> tensors;
+  for_each_tensor(stack[first], [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
+  if (tensors.empty() || !is_fake(tensors[0]) || !number.isDouble()) return false;
+  const Operator* trial = as_fake(tensors[0]).tracer().writer().take_announced_in_place();
+  if (trial == nullptr || !is_twin(*op.op, *trial)) return false;
+  if (std::none_of(tensors.begin(), tensors.end(), is_in_half_precision)) return false;
+
+  const AsFunctionalisationCalls calls;
+  for (at::Tensor& tensor : tensors) {
+    tensor = is_in_half_precision(tensor)
+                 ? at::mul(at::native::wrapped_scalar_tensor(number.toScalar()), tensor)
+                 : at::mul(tensor, number.toScalar());
+  }
+  stack.resize(first);
+  op.op == product ? stack.emplace_back(tensors[0]) : stack.emplace_back(std::move(tensors));
   return true;
 }
 
@@ -207,6 +243,10 @@ Departures in_place_departures() {
           "recorded in place, on a new tensor of the same layout",
           "the out-of-place twin chooses a layout of its own, and the order in which numbers "
           "are drawn follows the layout"),
+      departure_of<&multiply_in_place>(
+          "mul_ of a tensor in half precision by a number, on the CPU", here,
+          "recorded as the product of the number and the tensor",
+          "eager rounds the number to the tensor's type in place, and not out of place"),
       departure_of<&check_product_layout>(
           "addmm_", here, "refused (`Unsupported`) where the result lies by columns or with gaps",
           "eager rounds by how the result lies, and the graph has the result in new memory"),

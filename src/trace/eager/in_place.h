@@ -22,6 +22,11 @@ void try_in_place(TracedOp& op, Tracer* tracer, torch::jit::Stack& stack);
 /// operator on a new tensor of the same layout and returns true.
 bool draw_in_place(const TracedOp& op, torch::jit::Stack& stack);
 
+/// In place, eager multiplies a number by a tensor, and rounds the number to the tensor's type;
+/// out of place a tensor by a number, which it does not round. If the call on the stack is the twin
+/// of such a product in half precision, records it in eager's order and returns true.
+bool multiply_in_place(const TracedOp& op, torch::jit::Stack& stack);
+
 /// Refuses to write complex products and quotients in place where eager's kernels round otherwise
 /// than out of place: a compiler makes two versions of them, one for operands that may overlap.
 void check_complex_rounding(const TracedOp& op, const at::Tensor& traced,
