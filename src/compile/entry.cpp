@@ -116,8 +116,7 @@ std::shared_ptr<const runtime::CallPlan> Entry::plan_for(const TreeSpec& now) co
   const std::vector<double> reals = now.reals();
   std::vector<int64_t> sizes = compiled.sizes;
   for (const compiling::FreeNumber& number : compiled.free) {
-    if (number.symbol != compiling::FreeNumber::kNowhere)
-      sizes[number.symbol] = std::bit_cast<int64_t>(reals[number.real]);
+    sizes[number.symbol] = std::bit_cast<int64_t>(reals[number.real]);
   }
   if (sizes == compiled.sizes) return kind.plan;
   return std::make_shared<const runtime::CallPlan>(compiled.sized->with_numbers(*kind.plan, sizes));

@@ -183,11 +183,6 @@ std::vector<FreeNumber> SizedPrograms::Family::find_free(const SizedProgram& pro
     if (real == now.reals.size()) return {};
     free.push_back({real, symbol});
   }
-  for (size_t i = 0; i < now.reals.size(); ++i) {
-    const auto is_same = [&](const Seen& seen) { return seen.reals[i] == now.reals[i]; };
-    const auto is_it = [&](const FreeNumber& number) { return number.real == i; };
-    if (!is_for_all(is_same) && std::none_of(free.begin(), free.end(), is_it)) free.push_back({i});
-  }
   return free;
 }
 

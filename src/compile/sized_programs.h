@@ -49,14 +49,11 @@ class SizedProgram {
   mutable std::weak_ptr<const runtime::Prologue> last_prologue_;
 };
 
-/// A floating-point number among the arguments that is just passed on to operators, or not used: it
-/// may have any value.
+/// A floating-point number among the arguments that is just passed on to operators: it may have any
+/// value. What no operator is given is compared instead, since the function may decide by it.
 struct FreeNumber {
-  static constexpr size_t kNowhere = static_cast<size_t>(-1);
-
-  size_t real;  ///< its place among TreeSpec::reals() of the arguments
-  /// Its place among the sizes, where it stands by its bits; kNowhere: it is not used.
-  size_t symbol = kNowhere;
+  size_t real;    ///< its place among TreeSpec::reals() of the arguments
+  size_t symbol;  ///< its place among the sizes, where it stands by its bits
 };
 
 /// What was traced of one function so far, and the programs for many sizes that came of it. Several

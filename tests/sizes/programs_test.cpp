@@ -295,6 +295,16 @@ TEST(SizedNumbers, SpecialValuesAndBranchesByNumbers) {
   EXPECT_EQ(compiled.stats().eager_calls, 0U);
 }
 
+TEST(SizedNumbers, NumbersThatNoOperatorIsGivenMayDecide) {
+  const auto f = [](const Tensor& x, double rate) { return rate > 0.5 ? x * rate : x + 1; };
+  auto compiled = compile(f);
+  for (const auto& [size, rate] :
+       std::vector<std::pair<int64_t, double>>{{7, 0.3}, {4, 0.2}, {4, 0.75}, {7, 0.9}, {4, 0.2}}) {
+    const Tensor x = torch::randn({size});
+    expect_same({f(x, rate)}, {compiled(x, rate)});
+  }
+}
+
 TEST(SizedNumbers, NumbersAreReturned) {
   const auto f = [](const Tensor& x, double rate) { return std::make_pair(x * rate, rate); };
   auto compiled = compile(f);
