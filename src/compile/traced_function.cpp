@@ -115,12 +115,18 @@ auto trace_explained(const Options& options, Trace&& trace) {
   }
 }
 
-/// Whether a function writes to a part of a tensor. Autograd has other formulas for that than for
-/// the operator that stands for it in the graph.
+/// Whether a function writes to a part of a tensor that has a gradient. Autograd has other formulas
+/// for that than for the operator that stands for it in the graph.
 bool writes_to_parts(const Graph& graph) {
+  const std::vector<bool> depends = find_dependent(graph);
+  const auto has_gradient = [&](const Value* result) {
+    return result != nullptr && depends[result->id()];
+  };
   for (const Node& node : graph.nodes()) {
     const std::string& name = node.op().name();
-    if (node.phase == Phase::Forward && name.find("_scatter") != std::string::npos) return true;
+    if (node.phase == Phase::Forward && name.find("_scatter") != std::string::npos &&
+        std::any_of(node.results().begin(), node.results().end(), has_gradient))
+      return true;
   }
   return false;
 }
