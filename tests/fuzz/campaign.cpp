@@ -82,6 +82,10 @@ Mode effects_mode() {
   return {{.sharing = Sharing::Often, .effects = true}, check_compiled};
 }
 
+Mode sizes_mode() {
+  return {{.call_numbers = true}, check_sizes};
+}
+
 Mode wrappers_mode() {
   return {{.sharing = Sharing::Often, .wrappers = true}, check_compiled};
 }

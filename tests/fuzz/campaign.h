@@ -23,6 +23,8 @@ Mode traced_mode();
 Mode compiled_mode();
 /// The same with effects, and with backwards that write.
 Mode effects_mode();
+/// Compiles programs and calls each with many sizes.
+Mode sizes_mode();
 /// The same with wrapper tensors among the inputs.
 Mode wrappers_mode();
 /// Runs programs eagerly and their backwards with compiled autograd.

@@ -4,8 +4,10 @@
 #include <string_view>
 
 #include "ahead/ahead.h"
+#include "fuzz/call_numbers.h"
 #include "fuzz/draft.h"
 #include "fuzz/eager.h"
+#include "fuzz/random.h"
 #include "support/call_comparison.h"
 #include "support/journal.h"
 
@@ -23,10 +25,13 @@ class Inputs {
     for (const MadeInput& input : made_) versions_.push_back(input.tensor._version());
   }
 
-  aot::FlatFunction function() const { return function_of(program_, tensors_of(made_)); }
+  aot::FlatFunction function() const { return function_of(program_, tensors()); }
+  Tensors tensors() const { return tensors_of(made_); }
 
-  CallInputs next_call() {
-    if (num_made_++ != 0) made_ = make_inputs(program_.inputs, made_);
+  CallInputs next_call() { return next_call(program_); }
+  /// The arguments as another program has them, whose captured inputs are the same.
+  CallInputs next_call(const Program& now) {
+    if (num_made_++ != 0 || &now != &program_) made_ = make_inputs(now.inputs, made_);
     CallInputs inputs;
     for (size_t i = 0; i < made_.size(); ++i) {
       (program_.inputs[i].captured ? inputs.captured : inputs.passed).push_back(made_[i].tensor);
@@ -77,9 +82,9 @@ bool has_wrappers(const Program& program) {
 }
 
 /// The graphs as they were traced and cut.
-std::string graphs_of(const Compiled<aot::FlatFunction>& compiled) {
+std::string graphs_of(const std::vector<ahead::Program>& programs) {
   std::string text;
-  for (const ahead::Program& program : compiled.programs()) {
+  for (const ahead::Program& program : programs) {
     const bool is_early = program.name == "trace" || program.name.starts_with("partition");
     if (is_early) text += program.name + "\n" + program.graph->str();
   }
@@ -156,7 +161,7 @@ Verdict check_with(const Program& program, Options options, bool has_hooks = fal
     if (has_wrappers(program) && is_thrown_by_trace(first.detail))
       return {Verdict::Kind::Unsupported, first.detail, "", ""};
     return {Verdict::Kind::Differs, first.what,
-            "call " + std::to_string(call) + ": " + first.detail, graphs_of(compiled)};
+            "call " + std::to_string(call) + ": " + first.detail, graphs_of(compiled.programs())};
   }
   if (compiled.stats().eager_calls == 0) return {};
   const std::string reason = compiled.explain(compiled_inputs.next_call().passed);
@@ -170,7 +175,100 @@ std::string name_of(const Options& options) {
          (options.functionalize_rng ? ", numbers from states" : "");
 }
 
+using NumberedFunction = std::function<Tensors(const Tensors&, double, int64_t)>;
+
+/// The program as a function that reads the size of its batch itself.
+NumberedFunction numbered_function_of(const Program& program, const Tensors& inputs) {
+  const BatchPlace place = batch_place(program).value_or(BatchPlace{});
+  size_t argument = 0;
+  for (size_t i = 0; i < place.input; ++i) argument += program.inputs[i].captured ? 0 : 1;
+  const bool has_batch = batch_place(program).has_value();
+  return [&program, inputs, place, argument, has_batch](const Tensors& arguments, double rate,
+                                                        int64_t count) {
+    CallNumbers numbers{.count = count, .rate = rate};
+    if (has_batch) numbers.batch = arguments[argument].size(static_cast<int64_t>(place.dim));
+    const Program now = in_call(program, numbers);
+    return function_of(now, inputs)(arguments);
+  };
+}
+
+bool throws(const Program& program, const CallNumbers& numbers) {
+  const Program now = in_call(program, numbers);
+  return EagerRun(now).threw();
+}
+
+std::string text_of(const CallNumbers& numbers) {
+  return "batch " + std::to_string(numbers.batch) + ", count " + std::to_string(numbers.count) +
+         ", rate " + Number(numbers.rate).str();
+}
+
+/// Numbers for some calls, most of which come several times.
+std::vector<CallNumbers> random_calls(const Program& program, Random& random) {
+  constexpr int64_t most_kinds = 5, num_rounds = 3;
+  std::vector<CallNumbers> kinds{CallNumbers()};
+  const bool counts = random.chance(0.4), rates = random.chance(0.4);
+  for (int64_t i = 0; i < 2 * most_kinds; ++i) {
+    CallNumbers numbers;
+    numbers.batch = random.pick<int64_t>({0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 14});
+    if (counts) numbers.count = random.pick<int64_t>({0, 1, 2, 5, 9, 11});
+    if (rates) numbers.rate = random.pick<double>({0.0, 1.0, 0.25, 0.3125, 0.75});
+    if (static_cast<int64_t>(kinds.size()) < most_kinds && !throws(program, numbers))
+      kinds.push_back(numbers);
+  }
+  const bool has_new_rates = random.chance(0.2);
+  std::vector<CallNumbers> calls;
+  for (size_t i = 0; i < num_rounds * kinds.size(); ++i) {
+    calls.push_back(random.pick(kinds));
+    if (has_new_rates) calls.back().rate = 0.01 * static_cast<double>(i + 2);
+  }
+  return calls;
+}
+
 }  // namespace
+
+Verdict check_sizes(const Program& program) {
+  at::AutoGradMode mode(!program.no_grad);
+  Random random(program.seed);
+  Options options{.recompile_limit = 32};
+  if (random.chance(0.3) && !is_passed_and_captured(program)) options.confirm = Confirm::Never;
+  // Derivatives that need an open trace would fix the sizes.
+  options.double_backward = is_differentiated_twice(program) || random.chance(0.3);
+  if (throws(program, {})) return {Verdict::Kind::BothThrow, "", "", ""};
+  Inputs eager(program), compiled_inputs(program);
+  const NumberedFunction function = numbered_function_of(program, eager.tensors());
+  auto compiled = compile(numbered_function_of(program, compiled_inputs.tensors()), options);
+  const std::vector<CallNumbers> calls = random_calls(program, random);
+  for (size_t call = 0; call < calls.size(); ++call) {
+    const CallNumbers& numbers = calls[call];
+    const Program now = in_call(program, numbers);
+    const CallSide expected{
+        [&](const Tensors& args) { return function(args, numbers.rate, numbers.count); },
+        [&] { return eager.next_call(now); }};
+    const CallSide actual{
+        [&](const Tensors& args) { return compiled(args, numbers.rate, numbers.count); },
+        [&] { return compiled_inputs.next_call(now); }};
+    const bool is_last = call + 1 == calls.size();
+    const CallPoints points{.exact_gradients = !eager.calls_are_chained(),
+                            .double_backward = is_last && is_differentiated_twice(program),
+                            .new_versions = false,
+                            .write_to_outputs = is_last || !may_be_chained(program),
+                            .writes_in_backward = true};
+    const ComparedCall compared = compare_call(expected, actual, call, points);
+    if (!compared.error.empty()) return {Verdict::Kind::BothThrow, compared.error, "", ""};
+    if (compared.differences.empty()) continue;
+    const Difference& first = compared.differences.front();
+    std::string detail;
+    for (size_t i = 0; i <= call; ++i) detail += text_of(calls[i]) + "\n";
+    return {Verdict::Kind::Differs, first.what,
+            detail + "call " + std::to_string(call) + ": " + first.detail,
+            graphs_of(compiled.programs())};
+  }
+  if (compiled.stats().eager_calls == 0) return {};
+  const CallNumbers& numbers = calls.back();
+  const std::string reason = compiled.explain(
+      compiled_inputs.next_call(in_call(program, numbers)).passed, numbers.rate, numbers.count);
+  return registers_hook(reason) ? Verdict() : Verdict{Verdict::Kind::Unsupported, reason, "", ""};
+}
 
 Verdict check_compiled(const Program& program) {
   at::AutoGradMode mode(!program.no_grad);

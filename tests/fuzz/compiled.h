@@ -9,4 +9,8 @@ namespace ahead::fuzz {
 /// captures as the call before left it, and compares each call with eager mode.
 Verdict check_compiled(const Program& program);
 
+/// Compiles the program once, calls it many times with arguments of other sizes and with other
+/// numbers, and compares each call with eager mode. Sizes for which eager throws are left out.
+Verdict check_sizes(const Program& program);
+
 }  // namespace ahead::fuzz

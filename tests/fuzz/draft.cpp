@@ -114,4 +114,13 @@ const std::vector<Family>& families(bool with_effects) {
   return with_effects ? more : all;
 }
 
+const std::vector<Family>& families_for_call_numbers() {
+  static const std::vector<Family> all = [] {
+    std::vector<Family> families = fuzz::families();
+    families.push_back(size_family());
+    return families;
+  }();
+  return all;
+}
+
 }  // namespace ahead::fuzz

@@ -89,6 +89,8 @@ struct Family {
 /// Everything that programs are made of; operators with effects, and backwards that write, only if
 /// they are asked for.
 const std::vector<Family>& families(bool with_effects = false);
+/// The same without effects, and operators that are given what changes between calls.
+const std::vector<Family>& families_for_call_numbers();
 
 Family pointwise_family();
 Family binary_family();
@@ -104,5 +106,6 @@ Family random_family();
 Family autograd_family();
 Family effect_family();
 Family backward_write_family();
+Family size_family();
 
 }  // namespace ahead::fuzz

@@ -77,6 +77,10 @@ TEST_P(Fuzz, CompiledProgramsWithEffects) {
   run(Campaign(effects_mode()), 200, 0.2);
 }
 
+TEST_P(Fuzz, CompiledProgramsOfManySizes) {
+  run(Campaign(sizes_mode()), 400, 0.1);
+}
+
 TEST_P(Fuzz, CompiledProgramsWithWrappers) {
   run(Campaign(wrappers_mode()), 200, 0.4);
 }

@@ -1,5 +1,6 @@
 #include "fuzz/generator.h"
 
+#include "fuzz/call_numbers.h"
 #include "fuzz/draft.h"
 #include "fuzz/eager.h"
 #include "support/eager.h"
@@ -40,11 +41,16 @@ Origin random_origin(Random& random, Layout layout) {
 class Generator {
  public:
   Generator(Random& random, const Dialect& dialect)
-      : random_(random), dialect_(dialect), families_(families(dialect.effects)), machine_({}) {}
+      : random_(random),
+        dialect_(dialect),
+        families_(dialect.call_numbers ? families_for_call_numbers() : families(dialect.effects)),
+        machine_({}) {}
 
   Program run() {
     // Few sizes, so that tensors fit each other.
     palette_ = {1, random_.between(2, 4), random_.between(2, 4), random_.between(2, 5)};
+    if (dialect_.call_numbers) palette_.insert(palette_.end(), 3, CallNumbers().batch);
+    program_.has_call_numbers = dialect_.call_numbers;
     program_.no_grad = random_.chance(0.04);
     at::AutoGradMode mode(!program_.no_grad);
     seed_generator();
@@ -73,6 +79,7 @@ class Generator {
       input.shares_memory_with = static_cast<int>(random_.below(known));
     }
     if (known > 0 && dialect_.sharing == Sharing::Often && input.is_own()) share(input, known);
+    if (dialect_.call_numbers && !input.is_own()) input.captured = false;
     if (!input.is_own()) return input;
     input.dtype = random_dtype(random_);
     input.sizes = random_sizes(random_, palette_);
@@ -81,7 +88,13 @@ class Generator {
     if (input.requires_grad) input.origin = random_origin(random_, input.layout);
     input.seed = random_.next() % 1000;
     input.wrapper = dialect_.wrappers && random_.chance(0.35);
+    pass_if_it_changes(input);
     return input;
+  }
+
+  /// What has another size in each call cannot be captured.
+  void pass_if_it_changes(Input& input) const {
+    if (dialect_.call_numbers && depends_on_call(input.sizes)) input.captured = false;
   }
 
   void share(Input& input, size_t known) {
@@ -126,6 +139,7 @@ class Generator {
     }
     for (Input& input : draft.captures) {
       input.wrapper = dialect_.wrappers && random_.chance(0.2);
+      pass_if_it_changes(input);
       machine_.add_input(make_input(input));
     }
     if (!run(draft.instruction)) {
@@ -209,7 +223,8 @@ Program generate(uint64_t seed, const Dialect& dialect) {
   Program program;
   do {
     program = Generator(random, dialect).run();
-  } while (!runs_backward(program) && !random.chance(0.1));
+  } while ((dialect.call_numbers && !batch_place(program)) ||
+           (!runs_backward(program) && !random.chance(0.1)));
   program.seed = seed;
   return program;
 }

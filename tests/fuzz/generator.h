@@ -14,6 +14,8 @@ struct Dialect {
   bool effects = false;
   /// Inputs that are wrapper tensors.
   bool wrappers = false;
+  /// Sizes of arguments, and numbers, that may be others in each call.
+  bool call_numbers = false;
 };
 
 /// A random program, always the same for the same seed. All but a few run in eager mode, backward

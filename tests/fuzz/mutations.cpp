@@ -92,7 +92,7 @@ Family mutation_family() {
   f.add(part(1), FUZZ_EFFECT(t[0].slice(n[0], 0, std::nullopt, 2).add_(t[0].mean())));
   f.add(part(2), FUZZ_EFFECT(t[0].diagonal().zero_()));
   f.add(part(1), FUZZ_EFFECT(t[0].cumsum_(n[0])));
-  f.add(part(1), FUZZ_EFFECT(t[0].unbind(n[0])[0].mul_(2)));
+  f.add(part(1), FUZZ_EFFECT(t[0].unbind(n[0]).at(0).mul_(2)));
   f.add(matrix_sum, FUZZ_EFFECT(t[0].addmm_(t[1], t[2])));
   f.add(one(rank_from(2, 4)), FUZZ_EFFECT(t[0].tril_()));
   f.add(one(both(numeric, rank_from(2, 2))), FUZZ_EFFECT(t[0].fill_diagonal_(3)));

@@ -96,6 +96,19 @@ at::Tensor noted_checkpoint(int64_t label, const at::Tensor& tensor) {
   return checkpoint(CheckpointPolicy::recompute_everything(), region, tensor);
 }
 
+double number_in_table(int64_t key) {
+  switch (key) {
+    case 2:
+      return 0.5;
+    case 5:
+      return 3;
+    case 9:
+      return -1;
+    default:
+      return 1.25;
+  }
+}
+
 at::Tensor indices(const at::Tensor& numbers, int64_t size) {
   return numbers.flatten().remainder(size);
 }

@@ -55,6 +55,9 @@ at::Tensor with_noted_gradient(int64_t label, const at::Tensor& tensor);
 /// A checkpointed region that notes, and draws, and has a gradient that is noted.
 at::Tensor noted_checkpoint(int64_t label, const at::Tensor& tensor);
 
+/// A number for an integer, of which only some are in a table.
+double number_in_table(int64_t key);
+
 /// Any numbers, made into indices of a dimension of this size.
 at::Tensor indices(const at::Tensor& numbers, int64_t size);
 /// The same, `count` of them, no two of them equal.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "fuzz/call_numbers.h"
 #include "fuzz/draft.h"
 
 namespace ahead::fuzz {
@@ -28,8 +29,10 @@ std::string list_of(const std::vector<Variable>& variables) {
 /// Replaces the names of Arguments in a call's text by what an instruction has there.
 class CallPrinter {
  public:
-  explicit CallPrinter(const Instruction& instruction)
-      : instruction_(instruction), text_(instruction.operation->call.text) {}
+  CallPrinter(const Instruction& instruction, bool has_call_numbers)
+      : instruction_(instruction),
+        text_(instruction.operation->call.text),
+        has_call_numbers_(has_call_numbers) {}
 
   std::string run() {
     while (at_ < text_.size()) {
@@ -67,12 +70,11 @@ class CallPrinter {
       out_ += position < 0 ? list_of(instruction_.operands)
                            : name_of(instruction_.operands.at(static_cast<size_t>(position)));
     } else if (word == "n") {
-      out_ += std::to_string(instruction_.n.at(static_cast<size_t>(index())));
+      out_ += text_of(instruction_.n.at(static_cast<size_t>(index())));
     } else if (word == "s") {
-      out_ += instruction_.s.at(static_cast<size_t>(index())).str();
+      out_ += text_of(instruction_.s.at(static_cast<size_t>(index())));
     } else if (word == "dims") {
-      out_ +=
-          "{" + joined(instruction_.dims, [](int64_t dim) { return std::to_string(dim); }) + "}";
+      out_ += "{" + joined(instruction_.dims, [&](int64_t dim) { return text_of(dim); }) + "}";
     } else if (word == "type") {
       out_ += std::string("at::k") + c10::toString(instruction_.type);
     } else {
@@ -80,14 +82,21 @@ class CallPrinter {
     }
   }
 
+  template <class Value>
+  std::string text_of(const Value& value) const {
+    if (has_call_numbers_) return name_in_call(value);
+    return Number(value).str();
+  }
+
   const Instruction& instruction_;
   std::string_view text_;
+  bool has_call_numbers_;
   size_t at_ = 0;
   std::string out_;
 };
 
-std::string line_of(const Instruction& instruction, Variable first) {
-  const std::string call = CallPrinter(instruction).run();
+std::string line_of(const Instruction& instruction, Variable first, bool has_call_numbers) {
+  const std::string call = CallPrinter(instruction, has_call_numbers).run();
   std::vector<Variable> results;
   for (int i = 0; i < instruction.num_results; ++i) results.push_back(first + i);
   switch (instruction.operation->call.form) {
@@ -136,9 +145,14 @@ std::string Program::str() const {
     if (!inputs[i].captured) arguments.push_back(input_variable(i));
   }
   if (no_grad) out << "at::NoGradGuard whole_program;\n";
-  out << "const auto function = [=](const Tensors& in) -> Tensors {\n";
+  out << "const auto function = [=](const Tensors& in"
+      << (has_call_numbers ? ", double rate, int64_t count" : "") << ") -> Tensors {\n";
   for (size_t i = 0; i < arguments.size(); ++i) {
     out << "  const at::Tensor " << name_of(arguments[i]) << " = in[" << i << "];\n";
+  }
+  if (const auto place = batch_place(*this)) {
+    out << "  const int64_t batch = " << name_of(input_variable(place->input)) << ".size("
+        << place->dim << ");\n";
   }
   Variable next = 0;
   bool quiet = false;
@@ -147,7 +161,7 @@ std::string Program::str() const {
       quiet = instruction.no_grad;
       out << "  at::GradMode::set_enabled(" << (quiet ? "false" : "true") << ");\n";
     }
-    out << "  " << line_of(instruction, next) << "\n";
+    out << "  " << line_of(instruction, next, has_call_numbers) << "\n";
     next += instruction.num_results;
   }
   if (quiet) out << "  at::GradMode::set_enabled(true);\n";
@@ -177,7 +191,8 @@ int Machine::step_and_count(const Instruction& instruction) {
 
 void Machine::step(const Instruction& instruction) {
   const int count = step_and_count(instruction);
-  TORCH_CHECK(count == instruction.num_results, "the call gave ", count, " results");
+  TORCH_CHECK(count >= instruction.num_results, "the call gave ", count, " results");
+  values_.resize(values_.size() - static_cast<size_t>(count - instruction.num_results));
 }
 
 aot::FlatFunction function_of(const Program& program, const Tensors& inputs) {

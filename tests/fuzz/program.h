@@ -44,6 +44,8 @@ struct Program {
   std::vector<Variable> results;
   /// The whole program runs without grad mode.
   bool no_grad = false;
+  /// Its calls have other sizes and numbers each time (fuzz/call_numbers.h).
+  bool has_call_numbers = false;
 
   /// The program as C++ for a test that includes fuzz/prelude.h.
   std::string str() const;
@@ -57,7 +59,7 @@ class Machine {
   /// One tensor for each input of the program.
   explicit Machine(Tensors inputs) : inputs_(std::move(inputs)) {}
 
-  /// Throws what the operator throws, and c10::Error if it gives another number of results.
+  /// Throws what the operator throws, and c10::Error if it gives fewer results; more are dropped.
   void step(const Instruction& instruction);
   /// Runs the instruction whatever the number of its results, and returns that.
   int step_and_count(const Instruction& instruction);
