@@ -1,3 +1,4 @@
+#include <ATen/native/Resize.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -53,6 +54,72 @@ TEST(UnusualWrites, SetDataOfAnArgument) {
     expect_same({z}, {x});
   }
   expect_runs_eagerly(compiled);
+}
+
+/// Compiles a function and checks that it runs eagerly, for a reason about a storage.
+template <class F>
+void expect_storage_refused(F&& function) {
+  auto compiled = compile(function, {.confirm = 0});
+  for (int call = 0; call < 3; ++call) compiled(Tensors{torch::ones({4})});
+  expect_runs_eagerly(compiled);
+  EXPECT_NE(compiled.explain(Tensors{torch::ones({4})}).find("the size of a storage"), std::string::npos)
+      << compiled.explain(Tensors{torch::ones({4})});
+}
+
+TEST(UnusualWrites, SizesOfStoragesThatNoOperatorChanges) {
+  const at::Tensor buffer = torch::ones({4});
+  expect_storage_refused([buffer](const Tensors& in) {
+    at::Tensor result = in[0] * buffer;
+    at::native::resize_bytes_cpu(buffer.storage().unsafeGetStorageImpl(),
+                                 buffer.storage().nbytes() + 64);
+    return Tensors{result};
+  });
+  // The size is another one only while the function runs.
+  expect_storage_refused([buffer](const Tensors& in) {
+    const at::Tensor before = in[0] * buffer;
+    c10::StorageImpl* storage = buffer.storage().unsafeGetStorageImpl();
+    const size_t bytes = storage->nbytes();
+    at::native::resize_bytes_cpu(storage, bytes + 64);
+    const at::Tensor result = before + buffer;
+    storage->set_nbytes(bytes);
+    return Tensors{result};
+  });
+  expect_storage_refused([](const Tensors& in) {
+    at::Tensor result = in[0] * 2;
+    in[0].storage().set_nbytes(8);
+    return Tensors{result};
+  });
+}
+
+TEST(UnusualWrites, SizesOfStoragesThatAreNotMetYet) {
+  const at::Tensor buffer = torch::ones({4});
+  const auto f = [buffer](const Tensors& in) {
+    at::native::resize_bytes_cpu(buffer.storage().unsafeGetStorageImpl(),
+                                 buffer.storage().nbytes() + 64);
+    return Tensors{in[0] * buffer};
+  };
+  auto compiled = compile(f);
+  for (int call = 0; call < 4; ++call) {
+    compiled(Tensors{torch::ones({4})});
+    EXPECT_EQ(buffer.storage().nbytes(), 16u + 64u * static_cast<size_t>(call + 1));
+  }
+  expect_runs_eagerly(compiled, 3);
+}
+
+TEST(UnusualWrites, SizesOfStoragesThatOperatorsChange) {
+  const auto f = [](const Tensors& in) {
+    at::Tensor out = at::empty({0});
+    at::mul_out(out, in[0], in[0]);
+    const at::Tensor sum = out + in[0];
+    at::cat_out(out, {sum, sum});
+    return Tensors{out * 2};
+  };
+  auto compiled = compile(f, {.confirm = 0});
+  for (int call = 0; call < 3; ++call) {
+    const at::Tensor x = torch::randn({4});
+    expect_same(f({x}), compiled(Tensors{x}));
+  }
+  EXPECT_EQ(compiled.stats().eager_calls, 0u);
 }
 
 TEST(UnusualWrites, ResultsOverOperands) {

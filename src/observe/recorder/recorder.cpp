@@ -82,8 +82,10 @@ Recorder::Recorder(const std::vector<at::Tensor>& inputs, std::shared_ptr<const 
     }
     for (const CapturedTensor& captured : before_->captured) {
       const at::Tensor tensor = lock(captured.tensor);
-      if (tensor.defined() && has_place(tensor))
+      if (tensor.defined() && has_place(tensor)) {
         used_before_[tensor.storage().unsafeGetStorageImpl()].push_back(captured.tensor);
+        memory_of(tensor);
+      }
       if (tensor.defined()) note_first_grad(tensor);
     }
     for (const HostTaking& taking : before_->takings) {
@@ -426,6 +428,7 @@ void Recorder::call(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
   }
   watch_again(watched);
   if (op.is_random) note_drawn();
+  if (!op.returns_tensors) note_bytes(op, tape_->steps[index]);
   if (op.returns_tensors) {
     Step results{Step::Kind::Call};
     take_results(op, &stack[base], results);

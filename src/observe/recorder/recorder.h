@@ -83,6 +83,11 @@ class Recorder {
     const c10::StorageImpl* storage = nullptr;
     uint64_t place = 0;
   };
+  struct Memory {
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+    c10::SmallVector<VariableId, 4> variables;
+    size_t bytes;  ///< as the last operator left it
+  };
   class Scope;
   class WholeCall;
 
@@ -113,6 +118,10 @@ class Recorder {
   void place(VariableId id, const at::Tensor& tensor);
   void see(VariableId id, const at::Tensor& tensor);
   void note_changes(VariableId id, const at::Tensor& tensor);
+  Memory& memory_of(const at::Tensor& tensor);
+  void note_bytes(const ObservedOp& op, const Step& step);
+  void check_bytes(const c10::StorageImpl& storage);
+  void check_all_bytes();
   void note_history(VariableId id, const at::Tensor& tensor);
   std::shared_ptr<CustomHistory> describe_history(const NodePtr& node);
   VariableId find_saved(const at::Tensor& tensor);
@@ -165,10 +174,6 @@ class Recorder {
   ska::flat_hash_map<const c10::TensorImpl*, VariableId> ids_;
   /// Tensors that the call before used, by storage: another handle on that may be met first.
   std::unordered_map<const c10::StorageImpl*, std::vector<WeakTensor>> used_before_;
-  struct Memory {
-    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
-    c10::SmallVector<VariableId, 4> variables;
-  };
   ska::flat_hash_map<const c10::StorageImpl*, Memory> memories_;
   /// New memory that the host may write to: uninitialised memory, and copy-on-write memory, which
   /// shows whether somebody asked for it.

@@ -22,6 +22,7 @@ std::shared_ptr<Tape> Recorder::finish(const std::vector<at::Tensor>& results,
     const at::Tensor tensor = observe::lock(variables_[i].tensor);
     if (tensor.defined()) note_changes(static_cast<VariableId>(i), tensor);
   }
+  check_all_bytes();
   check_generators();
   for (const HostTaking& taking : tape_->takings) {
     if (const std::shared_ptr<HostState> state = taking.state.lock()) check_numbers(state);

@@ -23,6 +23,10 @@ bool is_number(const at::Tensor& tensor) {
           dtype == at::kComplexDouble);
 }
 
+size_t bytes_of(const c10::StorageImpl& storage) {
+  return static_cast<size_t>(storage.sym_nbytes().maybe_as_int().value_or(0));
+}
+
 /// Why a view that a custom autograd function returned cannot be made again; empty: it can.
 std::string problem_of_view(const at::Tensor& view) {
   const auto* meta = torch::autograd::impl::get_view_autograd_meta(view);
@@ -63,6 +67,7 @@ bool Recorder::is_inside(int32_t scope) const {
 }
 
 VariableId Recorder::meet(const at::Tensor& tensor) {
+  if (has_place(tensor)) check_bytes(*tensor.storage().unsafeGetStorageImpl());
   const auto known = ids_.find(tensor.unsafeGetTensorImpl());
   const bool is_known = known != ids_.end();
   const VariableId id = is_known ? known->second : meet_unknown(tensor);
@@ -273,13 +278,47 @@ void Recorder::place(VariableId id, const at::Tensor& tensor) {
   Variable& variable = variables_[static_cast<size_t>(id)];
   const c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
   variable.place = place_of(tensor);
+  Memory& memory = memory_of(tensor);
   if (variable.storage == storage) return;
   variable.storage = storage;
+  memory.variables.push_back(id);
+}
+
+/// What is known of the memory of a tensor, whose size is noted.
+Recorder::Memory& Recorder::memory_of(const at::Tensor& tensor) {
+  const c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
   auto memory = memories_.find(storage);
-  if (memory == memories_.end()) {
-    memory = memories_.emplace(storage, Memory{tensor.storage().getWeakStorageImpl(), {}}).first;
+  if (memory == memories_.end())
+    memory = memories_.emplace(storage, Memory{tensor.storage().getWeakStorageImpl(), {}, 0}).first;
+  memory->second.bytes = bytes_of(*storage);
+  return memory->second;
+}
+
+/// An operator that returns nothing may have made the storages that it writes to larger.
+void Recorder::note_bytes(const ObservedOp& op, const Step& step) {
+  const bool writes = std::any_of(op.arguments.begin(), op.arguments.end(),
+                                  [](const auto& argument) { return argument.is_written; });
+  if (!writes) return;
+  for (VariableId id : step.ins) {
+    if (id == no_variable) continue;
+    const auto memory = memories_.find(variables_[static_cast<size_t>(id)].storage);
+    if (memory != memories_.end()) memory->second.bytes = bytes_of(*memory->first);
   }
-  memory->second.variables.push_back(id);
+}
+
+/// Refuses a storage whose size was changed without an operator.
+void Recorder::check_bytes(const c10::StorageImpl& storage) {
+  const auto memory = memories_.find(&storage);
+  if (memory == memories_.end() || memory->second.bytes == bytes_of(storage)) return;
+  refuse("the function changes the size of a storage from " +
+         std::to_string(memory->second.bytes) + " to " + std::to_string(bytes_of(storage)) +
+         " bytes, by no operator. Call resize_(), or do so outside");
+}
+
+void Recorder::check_all_bytes() {
+  for (const auto& [storage, memory] : memories_) {
+    if (const auto held = memory.storage.lock()) check_bytes(*storage);
+  }
 }
 
 /// Records what happened to a variable, without an operator, since an operator returned it.
