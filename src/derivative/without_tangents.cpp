@@ -199,9 +199,15 @@ class TangentRemover {
   bool is_partial() const {
     if (std::find(defined_.begin(), defined_.end(), false) != defined_.end()) return true;
     for (size_t i = 0; i < wanted_.size(); ++i) {
-      if (!wanted_[i] && had_gradient_[i]) return true;
+      if (!wanted_[i] && (had_gradient_[i] || is_asked_for(i))) return true;
     }
     return false;
+  }
+
+  /// Whether eager's backward has an edge to what gets no gradient: it may be asked for.
+  bool is_asked_for(size_t gradient) const {
+    return std::any_of(gradients_behind_.begin(), gradients_behind_.end(),
+                       [&](const auto& node) { return node.second[gradient]; });
   }
 
   /// Whether eager would run the custom function that writes to a tensor from outside: a tangent
@@ -220,16 +226,11 @@ class TangentRemover {
     return leads_to_wanted(behind->second);
   }
 
-  /// Whether one of these gradients is wanted. One that there is none of is asked for by nobody:
-  /// eager's backward leads to it if all others are wanted.
   bool leads_to_wanted(const std::vector<bool>& gradients) const {
-    bool is_for_none = false, are_all_wanted = true;
     for (size_t i = 0; i < gradients.size(); ++i) {
       if (wanted_[i] && gradients[i]) return true;
-      is_for_none |= gradients[i] && !had_gradient_[i];
-      are_all_wanted &= wanted_[i] || !had_gradient_[i];
     }
-    return is_for_none && are_all_wanted;
+    return false;
   }
 
   /// Whether eager runs the autograd node that an effect belongs to.

@@ -95,6 +95,13 @@ void plan_writes(BackwardPlan& plan, const JointTrace& trace) {
     plan.tangent_writes.push_back({write.tangent, write.version_bumps});
 }
 
+/// Whether eager's backward has an edge to what gets no gradient, behind a node that writes or has
+/// an effect: asked for that tensor, it runs the node.
+bool is_behind_effect(const JointTrace& trace, size_t gradient) {
+  return std::any_of(trace.gradients_behind.begin(), trace.gradients_behind.end(),
+                     [&](const auto& node) { return node.second.at(gradient); });
+}
+
 /// Notes with which others an input belongs together, if not all outputs lead to it.
 void add_if_partly_reached(BackwardPlan& plan, int32_t input, const std::vector<bool>& outputs) {
   const auto place = std::find(plan.grad_inputs.begin(), plan.grad_inputs.end(), input);
@@ -172,7 +179,8 @@ BackwardPlan plan_backward(PartitionedGraphs& halves, const JointTrace& trace) {
   }
   for (const Graph::Output& output : halves.backward.outputs()) {
     plan.grad_inputs.push_back(output.slot.index);
-    plan.is_reached.push_back(output.value != nullptr);
+    plan.is_reached.push_back(output.value != nullptr ||
+                              is_behind_effect(trace, plan.is_reached.size()));
   }
   plan.released_with = trace.tangents_sharing;
   plan.passed_by = trace.tangents_passing_through;

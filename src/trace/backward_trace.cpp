@@ -47,6 +47,20 @@ void check_runs(const torch::autograd::Node& node) {
                                  "what the operator takes.");
 }
 
+/// Leaves that the function made and to which alone the gradients of a custom function lead.
+/// Nobody asks for these, but eager's backward runs the custom function.
+edge_list leaves_behind_custom(const edge_list& roots, const edge_list& targets) {
+  edge_list leaves;
+  for_each_node(roots, [&](torch::autograd::Node& node) {
+    if (!is_opaque(node) || reaches_any(node.next_edges(), targets)) return;
+    for_each_node(node.next_edges(), [&](torch::autograd::Node& other) {
+      if (dynamic_cast<torch::autograd::AccumulateGrad*>(&other) != nullptr)
+        leaves.emplace_back(other.getptr(), 0);
+    });
+  });
+  return leaves;
+}
+
 bool is_captured(const Graph& graph, const Lifted& lifted) {
   return graph.inputs()[lifted.value->index()].slot.kind == Slot::Kind::Captured;
 }
@@ -156,7 +170,11 @@ void BackwardTrace::add_gradients(const std::optional<AutocastState>& autocast) 
     std::optional<AutocastScope> scope;
     if (autocast) scope.emplace(*autocast);
     open_.tracer()->places().before_backward(roots);
-    gradients = run_engine(roots, tangents, targets);
+    edge_list all = targets;
+    for (const torch::autograd::Edge& leaf : leaves_behind_custom(roots, targets))
+      all.push_back(leaf);
+    gradients = run_engine(roots, tangents, all);
+    gradients.resize(targets.size());
   }
   writes_.record(targets, trace_);
   note_effects(roots, targets);
@@ -177,7 +195,15 @@ void BackwardTrace::note_effects(const edge_list& roots, const edge_list& target
     if (node.phase == Phase::Backward && node.has(Tag::Effect)) acting.insert(node.sequence);
   }
   if (acting.empty()) return;
-  trace_.gradients_behind.merge(targets_behind(acting, roots, targets, writer_.first_sequence()));
+  auto behind = targets_behind(acting, roots, targets, writer_.first_sequence());
+  for (const auto& [sequence, reached] : behind) {
+    if (std::find(reached.begin(), reached.end(), true) != reached.end()) continue;
+    throw Unsupported("trace",
+                      "requires_grad_: a custom function whose backward writes or has an effect is "
+                      "given what depends on no differentiable tensor but on a leaf that the "
+                      "function makes itself. Make it outside, or detach it.");
+  }
+  trace_.gradients_behind.merge(behind);
 }
 
 void BackwardTrace::note_casts() {

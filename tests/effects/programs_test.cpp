@@ -334,6 +334,59 @@ TEST(EffectPrograms, OneOfTwoResultsIsDifferentiated) {
   });
 }
 
+/// Notes that its backward runs, and has no gradient for its second argument.
+struct NoteOnly : torch::autograd::Function<NoteOnly> {
+  static Tensor forward(AutogradContext*, const Tensor& x, const Tensor&) { return x * 2; }
+  static variable_list backward(AutogradContext*, variable_list grads) {
+    journal::note("only", grads[0].sum());
+    return {grads[0] * 2, {}};
+  }
+};
+
+TEST(EffectPrograms, AskedForWhatGetsNoGradient) {
+  expect_like_eager([](auto& wrap) {
+    auto f = wrap([](const Tensor& x, const Tensor& y, const Tensor& z) {
+      return NoteOnly::apply(x, y) * z;
+    });
+    Tensors shown;
+    for (int64_t call = 0; call < 9; ++call) {
+      const Tensor x = numbers(call).requires_grad_(call % 2 == 0);
+      const Tensor y = numbers(call).requires_grad_(), z = numbers(call + 1).requires_grad_();
+      const Tensor wanted = call % 3 == 0 ? y : z;
+      const Tensor result = f(x, y, z).sum();
+      if (call % 3 == 2) {
+        result.backward();
+        shown.push_back(z.grad());
+        EXPECT_FALSE(y.grad().defined());
+      } else {
+        const Tensor got = torch::autograd::grad({result}, {wanted}, {}, {}, false, true)[0];
+        EXPECT_EQ(got.defined(), call % 3 == 1);
+        if (got.defined()) shown.push_back(got);
+      }
+      journal::mark("done");
+    }
+    return shown;
+  });
+}
+
+TEST(EffectPrograms, BehindALeafMadeInside) {
+  const auto f = [](const Tensors& in) {
+    const Tensor leaf = in[1].detach().requires_grad_();
+    return Tensors{in[0] * 2, journal::NoteGradient::apply(leaf * 1, "inner")};
+  };
+  auto compiled = compile(f);
+  for (int64_t call = 0; call < 3; ++call) {
+    const Tensor x = numbers(call).requires_grad_(), y = numbers(call);
+    journal::take();
+    f({x, y})[1].sum().backward();
+    const auto expected = journal::take();
+    compiled(Tensors{x, y})[1].sum().backward();
+    EXPECT_EQ(journal::take(), expected);
+  }
+  EXPECT_EQ(compiled.stats().cache_hits, 0u);
+  EXPECT_GT(compiled.stats().eager_calls, 0u);
+}
+
 TEST(EffectPrograms, SecondDerivatives) {
   expect_like_eager([](auto& wrap) {
     auto f = wrap([](const Tensor& x) {

@@ -230,7 +230,8 @@ struct BackwardPlan {
   std::vector<int32_t> differentiable;
   /// Graph inputs with a gradient, in the order of the backward's results.
   std::vector<int32_t> grad_inputs;
-  /// For each of `grad_inputs`, whether a gradient flows to it: eager has no edge to the others.
+  /// For each of `grad_inputs`, whether a gradient flows to it, or a backward that does more leads
+  /// to it: eager has no edge to the others.
   std::vector<bool> is_reached;
   std::vector<PartlyReached> partly_reached;
   /// For each differentiable output, the differentiable outputs whose saved tensors its backward
