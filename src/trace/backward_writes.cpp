@@ -10,6 +10,7 @@
 #include "ops/facts/aliasing.h"
 #include "tensors/autograd_graph.h"
 #include "tensors/overlap.h"
+#include "trace/tensor/fake_tensor.h"
 #include "trace/tensor/functional.h"
 
 namespace ahead::tracing {
@@ -109,8 +110,9 @@ class BackwardWrites::Hook final : public torch::autograd::FunctionPostHook {
 
   torch::autograd::variable_list operator()(
       const torch::autograd::variable_list& outputs,
-      const torch::autograd::variable_list& /*inputs*/) override {
+      const torch::autograd::variable_list& inputs) override {
     writes_.note(node_);
+    writes_.check_given(node_, inputs);
     return outputs;
   }
 
@@ -119,7 +121,25 @@ class BackwardWrites::Hook final : public torch::autograd::FunctionPostHook {
   const size_t node_;
 };
 
+/// Looks at the gradients that a node is given, before it runs.
+class BackwardWrites::GivenHook final : public torch::autograd::FunctionPreHook {
+ public:
+  GivenHook(BackwardWrites& writes, size_t node) : writes_(writes), node_(node) {}
+
+  torch::autograd::variable_list operator()(
+      const torch::autograd::variable_list& gradients) override {
+    writes_.note_given(node_, gradients);
+    return gradients;
+  }
+
+ private:
+  BackwardWrites& writes_;
+  const size_t node_;
+};
+
 void BackwardWrites::watch(torch::autograd::Node& node) {
+  node.add_pre_hook(std::make_unique<GivenHook>(*this, nodes_.size()));
+  given_sums_.emplace_back();
   node.add_post_hook(std::make_unique<Hook>(*this, nodes_.size()));
   nodes_.push_back(node.getptr());
 }
@@ -134,6 +154,50 @@ void BackwardWrites::note(size_t node) {
   }
   inputs_.note(node);
   tangents_.note(node);
+}
+
+void BackwardWrites::note_given(size_t node, const torch::autograd::variable_list& gradients) {
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (gradients[i].defined() && is_traced(gradients[i]) &&
+        is_sum_with_tangent(value_of(gradients[i])))
+      given_sums_[node].push_back({i, writes_to(gradients[i])});
+  }
+}
+
+/// A sum is new memory. But if only one of the results is differentiated, eager adds nothing up,
+/// and the write is one to the caller's tangent.
+void BackwardWrites::check_given(size_t node,
+                                 const torch::autograd::variable_list& gradients) const {
+  for (const GivenSum& sum : given_sums_[node]) {
+    const at::Tensor& gradient = gradients[sum.position];
+    if (writes_to(gradient) == sum.count) continue;
+    refuse_write(TensorMeta::of(gradient),
+                 "the gradient of a result from which another result was computed. Clone the "
+                 "gradient first.");
+  }
+}
+
+/// Whether a gradient is the sum of several, one of which is a tangent or a view of one.
+bool BackwardWrites::is_sum_with_tangent(const Value* gradient) const {
+  static const Operator* const add = Operator::find("aten.add.Tensor");
+  std::vector<const Value*> parts;
+  const auto add_parts = [&](const Value* value) {
+    const Node* sum = value->producer();
+    if (sum == nullptr || &sum->op() != add) return false;
+    sum->for_each_operand([&](const Value* part) { parts.push_back(part); });
+    return true;
+  };
+  if (tangents_.tensors.size() < 2 || !add_parts(gradient)) return false;
+  const ops::Aliasing aliasing(open_.graph());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (add_parts(parts[i])) continue;
+    for (const Graph::Input& input : open_.graph().inputs()) {
+      if (input.slot.kind == Slot::Kind::Tangent &&
+          aliasing.group(input.value) == aliasing.group(parts[i]))
+        return true;
+    }
+  }
+  return false;
 }
 
 void BackwardWrites::record(const torch::autograd::edge_list& targets, JointTrace& trace) {

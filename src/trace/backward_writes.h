@@ -37,6 +37,7 @@ class BackwardWrites {
 
  private:
   class Hook;
+  class GivenHook;
 
   /// Tensors that may be written to, each with the number of writes seen so far and the numbers,
   /// among those watched, of the nodes that wrote.
@@ -50,6 +51,9 @@ class BackwardWrites {
   };
 
   void note(size_t node);
+  void note_given(size_t node, const torch::autograd::variable_list& gradients);
+  void check_given(size_t node, const torch::autograd::variable_list& gradients) const;
+  bool is_sum_with_tangent(const Value* gradient) const;
   void record_input(size_t index, JointTrace& trace);
   void record_tangent(size_t index, JointTrace& trace);
   Node& add_write(Value* input, const at::Tensor& traced, const std::vector<size_t>& writers);
@@ -62,6 +66,13 @@ class BackwardWrites {
   FunctionMeta& meta_;
   std::vector<NodePtr> nodes_;  ///< of custom functions
   Watched inputs_, tangents_;
+  /// For each node, the gradients that it is given and that are sums of a tangent and others, with
+  /// the number of writes before it runs.
+  struct GivenSum {
+    size_t position;
+    uint64_t count;
+  };
+  std::vector<std::vector<GivenSum>> given_sums_;
 };
 
 }  // namespace ahead::tracing

@@ -111,6 +111,25 @@ TEST(AotBackwardMutation, WritesToTheTangentOfAResult) {
   expect_hits(compiled);
 }
 
+TEST(AotBackwardMutation, WritesToTheTangentOfAResultFromWhichAnotherWasComputed) {
+  // In eager it is the caller's own tensor where only the first result is differentiated.
+  const auto f = [](const Tensors& in) {
+    const at::Tensor y = WriteToTangent::apply(in[0]);
+    return Tensors{y.view({-1}), y * 2};
+  };
+  auto compiled = compile(f);
+  for (int call = 0; call < 4; ++call) {
+    const at::Tensor x = leaf({3}), tangent = at::ones({3}), eager_tangent = at::ones({3});
+    const Tensors expected = torch::autograd::grad({f({x})[0]}, {x}, {eager_tangent});
+    const Tensors actual = torch::autograd::grad({compiled(Tensors{x})[0]}, {x}, {tangent});
+    EXPECT_EQ(tensor_difference(expected[0], actual[0]), "");
+    EXPECT_EQ(tensor_difference(eager_tangent, tangent), "");
+  }
+  EXPECT_EQ(compiled.stats().cache_hits, 0u);
+  auto full = compile(f, {.fullgraph = true, .confirm = Confirm::Never});
+  EXPECT_THROW(full(Tensors{leaf({3})}), Unsupported);
+}
+
 TEST(AotBackwardMutation, OfWhatGetsNoGradientItselfWithOneOfTwoResults) {
   // The gradient of the second argument is none, so that nobody asks for it.
   const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
