@@ -125,6 +125,7 @@ class MemoryInUse {
 std::vector<bool> find_ends(const Graph& graph, const std::vector<int32_t>& order,
                             const Positions& positions, const std::vector<bool>& donated) {
   std::vector<bool> ends(order.size());
+  if (order.empty()) return ends;
   const MemoryInUse memory(graph, positions, donated);
   const auto made_at = [&](size_t i) {
     const Graph::Output& output = graph.outputs()[static_cast<size_t>(order[i])];

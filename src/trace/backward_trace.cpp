@@ -84,7 +84,6 @@ class BackwardTrace {
   void add_gradients(const std::optional<AutocastState>& autocast);
   void note_effects(const edge_list& roots, const edge_list& targets);
   void note_casts();
-  void check_no_inner_history(const edge_list& roots) const;
   void cut_boundaries();
   void check_not_argument(const torch::autograd::AccumulateGrad& leaf) const;
   void check_accumulator(const torch::autograd::Node& node) const;
@@ -166,22 +165,19 @@ void BackwardTrace::add_gradients(const std::optional<AutocastState>& autocast) 
   }
   if (!meta_.has_implicit_tangents) writes_.watch(tangents);
   std::vector<at::Tensor> gradients(targets.size());
-  if (!roots.empty() && !targets.empty()) {
+  edge_list all = targets;
+  for (const torch::autograd::Edge& leaf : leaves_behind_custom(roots, targets))
+    all.push_back(leaf);
+  if (!roots.empty() && !all.empty()) {
     std::optional<AutocastScope> scope;
     if (autocast) scope.emplace(*autocast);
     open_.tracer()->places().before_backward(roots);
-    edge_list all = targets;
-    for (const torch::autograd::Edge& leaf : leaves_behind_custom(roots, targets))
-      all.push_back(leaf);
     gradients = run_engine(roots, tangents, all);
     gradients.resize(targets.size());
   }
   writes_.record(targets, trace_);
   note_effects(roots, targets);
   note_casts();
-  const bool has_any = std::any_of(gradients.begin(), gradients.end(),
-                                   [](const at::Tensor& gradient) { return gradient.defined(); });
-  if (!has_any && !reaches_any(roots, targets)) check_no_inner_history(roots);
   for (size_t i = 0; i < gradients.size(); ++i) {
     // Let go of at once, while it is in the caches of the processor.
     const at::Tensor gradient = std::move(gradients[i]);
@@ -211,15 +207,6 @@ void BackwardTrace::note_casts() {
     trace_.cast_in_backward = Culprit{op->name()};
   if (const Operator* op = open_.tracer()->casts().castable())
     trace_.castable_in_backward = Culprit{op->name()};
-}
-
-/// Results that only depend on leaves made inside have a history that nobody can use but see.
-void BackwardTrace::check_no_inner_history(const edge_list& roots) const {
-  if (!meta_.is_sorted || roots.empty()) return;
-  throw Unsupported(
-      "trace",
-      "requires_grad_: a result depends on no differentiable tensor but on leaves that "
-      "the function makes itself. Make them outside, or detach the result.");
 }
 
 /// What lies beyond the tensors from outside is differentiated outside.

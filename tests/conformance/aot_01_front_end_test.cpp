@@ -367,7 +367,26 @@ TEST(AotFrontEnd, test_LSTM) {
 }
 
 TEST(AotFrontEnd, test_nn_parameter_construction) {
-  // Its history leads to a leaf that no caller knows, which is more than a graph can tell.
+  // The history of the result leads to a leaf that no caller knows.
+  const auto f = [](const at::Tensor& x) {
+    return x.sin() + at::ones({1}).set_requires_grad(true);
+  };
+  auto compiled = compile(f, {.fullgraph = true});
+  for (int call = 0; call < 5; ++call) {
+    const at::Tensor x = at::rand({4, 4});
+    const at::Tensor expected = f(x), actual = compiled(x);
+    EXPECT_TRUE(at::equal(expected, actual));
+    EXPECT_TRUE(actual.requires_grad());
+    EXPECT_FALSE(actual.is_leaf());
+    actual.sum().backward();
+    EXPECT_FALSE(x.grad().defined());
+  }
+  EXPECT_EQ(compiled.stats().eager_calls, 0u);
+  EXPECT_EQ(compiled.stats().cache_hits, 2u);
+}
+
+TEST(AotFrontEnd, ReturnsALeafThatItMakes) {
+  // The backward of the other result reaches that leaf, which is more than a graph can tell.
   auto compiled = compile([](const at::Tensor& x) {
     const at::Tensor parameter = at::ones({1}).set_requires_grad(true);
     return std::make_tuple(parameter, x * parameter);
