@@ -30,6 +30,13 @@ at::Tensor bytes_of(const c10::Storage& storage) {
   return bytes;
 }
 
+void lay_out(const at::Tensor& tensor, at::IntArrayRef sizes, at::IntArrayRef strides,
+             int64_t offset) {
+  if (tensor.sizes() == sizes && tensor.strides() == strides && tensor.storage_offset() == offset)
+    return;
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
+}
+
 std::vector<RegionWatch*>& watches() {
   return thread_object<std::vector<RegionWatch*>, struct RegionWatches>();
 }
@@ -61,7 +68,44 @@ bool OutsideTensors::is_written(const c10::StorageImpl* storage) const {
   });
 }
 
+OutsideTensors::Kept::Kept(at::Tensor tensor, const Met& met)
+    : tensor_(std::move(tensor)),
+      sizes_(tensor_.sizes().vec()),
+      strides_(tensor_.strides().vec()),
+      offset_(tensor_.storage_offset()) {
+  // Views are brought up to date by that.
+  history_ = tensor_.grad_fn();
+  lay_out(tensor_, met.sizes, met.strides, met.offset);
+  const auto* meta = torch::autograd::impl::get_autograd_meta(tensor_);
+  if (meta == nullptr) return;
+  output_nr_ = meta->output_nr_;
+  hooks_ = meta->cpp_hooks_list_;
+  if (const auto* view = torch::autograd::impl::get_view_autograd_meta(tensor_))
+    attr_version_ = view->has_bw_view() ? view->get_attr_version() : 0;
+}
+
+/// LibTorch takes a retained gradient along to the new history, and forgets hooks.
+void OutsideTensors::Kept::restore() const {
+  lay_out(tensor_, sizes_, strides_, offset_);
+  auto* meta = torch::autograd::impl::get_autograd_meta(tensor_);
+  if (meta == nullptr) return;
+  if (meta->grad_fn_ != history_) {
+    if (history_ && meta->grad_fn_ && tensor_.retains_grad())
+      history_->add_retains_grad_hook(meta->grad_fn_->pop_retains_grad_hook(meta->output_nr_),
+                                      output_nr_);
+    meta->grad_fn_ = history_;
+    meta->output_nr_ = output_nr_;
+    meta->cpp_hooks_list_ = hooks_;
+  }
+  auto* view = torch::autograd::impl::get_view_autograd_meta(tensor_);
+  if (view != nullptr && view->has_bw_view()) view->set_attr_version(attr_version_);
+}
+
 OutsideTensors::Rewind::Rewind(const OutsideTensors& outside) : outside_(outside) {
+  // A tensor may have been met several times, of which the first counts.
+  for (auto met = outside_.rebased_.rbegin(); met != outside_.rebased_.rend(); ++met) {
+    if (auto tensor = met->tensor.lock()) kept_.emplace_back(at::Tensor(std::move(tensor)), *met);
+  }
   at::NoGradGuard no_grad;
   for (const WrittenStorage& written : outside_.storages_) {
     at::Tensor bytes = bytes_of(written.storage);
@@ -86,6 +130,7 @@ OutsideTensors::Rewind::~Rewind() {
   for (size_t i = 0; i < versions_.size(); ++i) {
     c10::VariableVersion(outside_.versions_[i].counter).set_version(versions_[i]);
   }
+  for (auto kept = kept_.rbegin(); kept != kept_.rend(); ++kept) kept->restore();
 }
 
 /// What LibTorch calls around every operator.
@@ -188,6 +233,7 @@ void RegionWatch::note_read(const at::Tensor& tensor) {
   if (!is_real(tensor) || tensor.is_inference() || is_made_here(tensor)) return;
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (!seen_.try_emplace(impl, tensor.getIntrusivePtr()).second) return;
+  if (tensor.is_view()) note_history(tensor);
   outside_.reads_.push_back(
       {impl->version_counter(), version_of(tensor), storage_of(tensor), TensorMeta::of(tensor)});
 }
@@ -206,6 +252,14 @@ void RegionWatch::note_write(const at::Tensor& tensor) {
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (tensor.is_inference() || !written_.try_emplace(impl, tensor.getIntrusivePtr()).second) return;
   outside_.versions_.push_back({impl->version_counter(), version_of(tensor)});
+  note_history(tensor);
+  if (tensor.is_view()) note_history(at::Tensor(tensor._base()));
+}
+
+void RegionWatch::note_history(const at::Tensor& tensor) {
+  outside_.rebased_.push_back({decltype(OutsideTensors::Met::tensor)(tensor.getIntrusivePtr()),
+                               tensor.sizes().vec(), tensor.strides().vec(),
+                               tensor.storage_offset()});
 }
 
 }  // namespace ahead::runtime

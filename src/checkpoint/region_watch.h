@@ -4,11 +4,14 @@
 #include <ATen/core/ivalue.h>
 #include <c10/core/Storage.h>
 
+#include <torch/csrc/autograd/variable.h>
+
 #include <functional>
 #include <unordered_map>
 #include <vector>
 
 #include "ahead/graph.h"
+#include "base/libtorch.h"
 
 namespace ahead {
 class SavedTensorPacker;
@@ -19,11 +22,36 @@ namespace ahead::runtime {
 /// What a function read and wrote of tensors that were there before it.
 class OutsideTensors {
  public:
+  /// A tensor from outside, and how it lay when it was met first.
+  struct Met {
+    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;
+    std::vector<int64_t> sizes, strides;
+    int64_t offset;
+  };
+
+  /// What a tensor is to autograd, and how it lies, which a second run must not change.
+  class Kept {
+   public:
+    /// Lets the tensor lie as when it was met.
+    Kept(at::Tensor tensor, const Met& met);
+    /// Lets the tensor be what it was.
+    void restore() const;
+
+   private:
+    at::Tensor tensor_;
+    std::vector<int64_t> sizes_, strides_;
+    int64_t offset_;
+    NodePtr history_;
+    uint32_t output_nr_ = 0;
+    uint32_t attr_version_ = 0;
+    std::shared_ptr<torch::autograd::hooks_list> hooks_;
+  };
+
   /// Throws, as eager's autograd does, if a tensor was read that has been written to since.
   void check_unwritten() const;
 
   /// Lets tensors that the function wrote to be as they were before, contents and versions, until
-  /// its end.
+  /// its end. Then they are again what they are now, shapes and histories included.
   class Rewind {
    public:
     explicit Rewind(const OutsideTensors& outside);
@@ -35,6 +63,7 @@ class OutsideTensors {
     const OutsideTensors& outside_;
     std::vector<at::Tensor> contents_;
     std::vector<uint32_t> versions_;
+    std::vector<Kept> kept_;
   };
 
  private:
@@ -58,6 +87,8 @@ class OutsideTensors {
   std::vector<Read> reads_;
   std::vector<WrittenStorage> storages_;
   std::vector<WrittenVersion> versions_;
+  /// The tensors that may have got a history by that: views and bases of what was written to, too.
+  std::vector<Met> rebased_;
 };
 
 /// While it exists, watches the operators that this thread calls.
@@ -80,6 +111,7 @@ class RegionWatch {
   bool is_made_here(const at::Tensor& tensor) const;
   void note_read(const at::Tensor& tensor);
   void note_write(const at::Tensor& tensor);
+  void note_history(const at::Tensor& tensor);
 
   OutsideTensors& outside_;
   const Ended ended_;

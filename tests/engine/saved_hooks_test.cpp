@@ -474,6 +474,62 @@ TEST(EngineCheckpoints, RunsTheRegionAsOftenAsEager) {
   });
 }
 
+/// What a region that writes to a captured tensor with a gradient, and its derivatives, come to.
+template <class Around>
+Tensors second_derivatives_past_a_write(Around around, bool reads_after) {
+  const at::Tensor x = leaf({3}), a = leaf({3});
+  const at::Tensor w = a * 1;
+  const auto region = [w](const at::Tensor& h) {
+    w.mul_(h);
+    return (w.sin() * h).exp();
+  };
+  at::Tensor y = around(region, x.exp());
+  if (reads_after) y = y * w;
+  const Tensors first = torch::autograd::grad({y.sum()}, {x, a}, {}, true, true);
+  Tensors all = torch::autograd::grad({(first[0] * first[1]).sum()}, {x, a}, {}, {}, false, true);
+  all.insert(all.end(), first.begin(), first.end());
+  return all;
+}
+
+TEST(EngineCheckpoints, WriteToACapturedTensorWithAGradient) {
+  const auto plain = [](const auto& f, const at::Tensor& h) { return f(h); };
+  const auto checkpointed = [](const auto& f, const at::Tensor& h) {
+    return checkpoint(CheckpointPolicy::recompute_everything(), f, h);
+  };
+  for (const bool reads_after : {false, true}) {
+    torch::manual_seed(3);
+    const Tensors expected = second_derivatives_past_a_write(plain, reads_after);
+    for (const bool is_compiled : {false, true}) {
+      torch::manual_seed(3);
+      std::optional<Enable> on;
+      if (is_compiled) on.emplace();
+      const Tensors actual = second_derivatives_past_a_write(checkpointed, reads_after);
+      for (size_t i = 0; i < expected.size(); ++i)
+        EXPECT_EQ(tensor_difference(expected[i].detach(), actual[i].detach()), "") << i;
+    }
+  }
+}
+
+TEST(EngineCheckpoints, WrittenTensorsKeepTheirHistoriesAndHooks) {
+  expect_as_eager([] {
+    const at::Tensor a = leaf({3});
+    const at::Tensor w = a * 1;
+    const Log log = new_log();
+    const auto region = [w](const at::Tensor& h) {
+      w.mul_(h);
+      return w.sin();
+    };
+    const at::Tensor y = checkpoint(CheckpointPolicy::recompute_everything(), region, a.exp());
+    w.retain_grad();
+    w.register_hook([log](const at::Tensor&) { log->push_back(1); });
+    const auto* history = w.grad_fn().get();
+    (y.sum() + w.sum()).backward({}, /*retain_graph=*/true);
+    EXPECT_EQ(w.grad_fn().get(), history);
+    w.sum().backward();
+    return Tensors{a.grad(), w.grad(), torch::tensor(*log)};
+  });
+}
+
 TEST(EngineCheckpoints, NestedWithDropoutAndHooks) {
   expect_whole([] {
     const at::Tensor x = leaf({4, 4});
