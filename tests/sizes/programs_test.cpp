@@ -94,6 +94,45 @@ TEST(SizedPrograms, TextNamesTheSizes) {
   EXPECT_NE(f.explain(torch::randn({70, 3})).find("not seen with these sizes"), std::string::npos);
 }
 
+/// The last program of a stage, made for these sizes of the first dimension.
+template <class F>
+Graph last_graph(F&& function, const std::string& stage, std::initializer_list<int64_t> sizes,
+                 Options options = {}) {
+  auto compiled = compile(std::forward<F>(function), std::move(options));
+  for (const int64_t size : sizes) compiled(torch::randn({size, 3}).requires_grad_());
+  std::optional<Graph> found;
+  for (const Program& program : compiled.programs()) {
+    if (program.name == stage) found = Graph::parse(program.str());
+  }
+  EXPECT_EQ(compiled.stats().eager_calls, 0U);
+  return found.value();
+}
+
+TEST(SizedPrograms, OutputsSayWhichSizesChangeAndWeightsKeepTheirs) {
+  const Tensor w = torch::randn({3, 4}).requires_grad_();
+  const Graph forward = last_graph([&](const Tensor& x) { return x.matmul(w).tanh(); },
+                                   "partition.forward", {5, 7, 9, 11});
+  const Dims& result = forward.outputs()[0].value->meta.sizes;
+  EXPECT_FALSE(result[0].is_fixed()) << forward.str();
+  EXPECT_EQ(result[1], 4);
+  for (const Graph::Input& input : forward.inputs()) {
+    if (input.slot.kind == Slot::Kind::Captured) {
+      EXPECT_TRUE(input.value->meta.sizes.is_fixed()) << forward.str();
+    }
+  }
+}
+
+TEST(SizedPrograms, HaveNoNodesForSizes) {
+  const auto f = [](const Tensor& x) {
+    return x.reshape({-1}).sin().view({x.size(0), 3}).narrow(0, 0, x.size(0) / 2) * 2;
+  };
+  for (const std::string stage : {"partition.forward", "partition.backward"}) {
+    const Graph many = last_graph(f, stage, {4, 6, 8, 10});
+    const Graph one = last_graph(f, stage, {4, 4, 4}, {.dynamic = Dynamic::Static});
+    EXPECT_EQ(many.num_nodes(), one.num_nodes()) << many.str() << one.str();
+  }
+}
+
 TEST(SizedPrograms, SecondDerivativesAndPartsOfBackwards) {
   const Tensor w = torch::randn({3, 4}).requires_grad_();
   const auto f = [&](const Tensor& x) {
