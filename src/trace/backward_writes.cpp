@@ -108,9 +108,8 @@ class BackwardWrites::Hook final : public torch::autograd::FunctionPostHook {
  public:
   Hook(BackwardWrites& writes, size_t node) : writes_(writes), node_(node) {}
 
-  torch::autograd::variable_list operator()(
-      const torch::autograd::variable_list& outputs,
-      const torch::autograd::variable_list& inputs) override {
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list& inputs) override {
     writes_.note(node_);
     writes_.check_given(node_, inputs);
     return outputs;

@@ -243,8 +243,8 @@ TEST(Checkpoint, KeepsTheHistoriesOfItsFirstCall) {
     return x.grad();
   };
   const Tensor expected = gradient([](const auto& f, const Tensor& in) { return f(in); });
-  const Tensor actual = gradient(
-      [](const auto& f, const Tensor& in) { return checkpoint(everything_again, f, in); });
+  const Tensor actual =
+      gradient([](const auto& f, const Tensor& in) { return checkpoint(everything_again, f, in); });
   EXPECT_TRUE(at::equal(expected, actual)) << expected << actual;
 }
 

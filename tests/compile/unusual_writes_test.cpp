@@ -62,7 +62,8 @@ void expect_storage_refused(F&& function) {
   auto compiled = compile(function, {.confirm = 0});
   for (int call = 0; call < 3; ++call) compiled(Tensors{torch::ones({4})});
   expect_runs_eagerly(compiled);
-  EXPECT_NE(compiled.explain(Tensors{torch::ones({4})}).find("the size of a storage"), std::string::npos)
+  EXPECT_NE(compiled.explain(Tensors{torch::ones({4})}).find("the size of a storage"),
+            std::string::npos)
       << compiled.explain(Tensors{torch::ones({4})});
 }
 

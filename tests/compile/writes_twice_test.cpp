@@ -104,8 +104,9 @@ TEST(WritesTwice, ToABuffer) {
 
 TEST(WritesTwice, ToABufferThatIsCaptured) {
   const Tensor buffer = torch::zeros({4});
-  expect_numbers_or(
-      twice, [buffer](const Tensor& x, const Tensor&) { return CountsGradients::apply(x, buffer); });
+  expect_numbers_or(twice, [buffer](const Tensor& x, const Tensor&) {
+    return CountsGradients::apply(x, buffer);
+  });
 }
 
 TEST(WritesTwice, ToAnInputThatRequiresGrad) {
@@ -115,14 +116,13 @@ TEST(WritesTwice, ToAnInputThatRequiresGrad) {
 }
 
 TEST(WritesTwice, ToTheTangentOfAResult) {
-  expect_numbers_or(
-      twice, [](const Tensor& x, const Tensor&) { return ScalesIncoming::apply(x.sin()); });
+  expect_numbers_or(twice,
+                    [](const Tensor& x, const Tensor&) { return ScalesIncoming::apply(x.sin()); });
 }
 
 TEST(WritesTwice, ToAGradientInTheMiddle) {
-  expect_numbers_or("", [](const Tensor& x, const Tensor&) {
-    return ScalesIncoming::apply(x.sin()).cos();
-  });
+  expect_numbers_or(
+      "", [](const Tensor& x, const Tensor&) { return ScalesIncoming::apply(x.sin()).cos(); });
 }
 
 }  // namespace writes_twice_test

@@ -310,8 +310,8 @@ void Recorder::note_bytes(const ObservedOp& op, const Step& step) {
 void Recorder::check_bytes(const c10::StorageImpl& storage) {
   const auto memory = memories_.find(&storage);
   if (memory == memories_.end() || memory->second.bytes == bytes_of(storage)) return;
-  refuse("the function changes the size of a storage from " +
-         std::to_string(memory->second.bytes) + " to " + std::to_string(bytes_of(storage)) +
+  refuse("the function changes the size of a storage from " + std::to_string(memory->second.bytes) +
+         " to " + std::to_string(bytes_of(storage)) +
          " bytes, by no operator. Call resize_(), or do so outside");
 }
 
