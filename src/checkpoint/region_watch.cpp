@@ -90,9 +90,11 @@ void OutsideTensors::Kept::restore() const {
   auto* meta = torch::autograd::impl::get_autograd_meta(tensor_);
   if (meta == nullptr) return;
   if (meta->grad_fn_ != history_) {
-    if (history_ && meta->grad_fn_ && tensor_.retains_grad())
-      history_->add_retains_grad_hook(meta->grad_fn_->pop_retains_grad_hook(meta->output_nr_),
-                                      output_nr_);
+    // Changes of shape in place leave it where it is.
+    if (history_ && meta->grad_fn_ && tensor_.retains_grad()) {
+      if (auto hook = meta->grad_fn_->pop_retains_grad_hook(meta->output_nr_))
+        history_->add_retains_grad_hook(std::move(hook), output_nr_);
+    }
     meta->grad_fn_ = history_;
     meta->output_nr_ = output_nr_;
     meta->cpp_hooks_list_ = hooks_;

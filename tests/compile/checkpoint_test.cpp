@@ -248,6 +248,20 @@ TEST(Checkpoint, KeepsTheHistoriesOfItsFirstCall) {
   EXPECT_TRUE(at::equal(expected, actual)) << expected << actual;
 }
 
+TEST(Checkpoint, ChangesTheShapeOfWhatRetainsItsGradient) {
+  const Tensor x = torch::full({3}, 0.5).requires_grad_();
+  const Tensor h = (x * 2).view({3, 1}) * 1;
+  const auto f = [h](const Tensor& in) {
+    h.squeeze_(1);
+    return in.exp().sin();
+  };
+  const Tensor y = checkpoint(everything_again, f, x).sum();
+  h.retain_grad();
+  (y + h.sum()).backward();
+  EXPECT_EQ(h.dim(), 1);
+  EXPECT_TRUE(at::equal(h.grad(), torch::ones({3})));
+}
+
 TEST(Checkpoint, ChangesShapesOnce) {
   const Tensor buffer = torch::ones({3}), x = torch::full({3}, 0.5).requires_grad_();
   const auto f = [buffer](const Tensor& in) {
