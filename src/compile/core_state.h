@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -50,8 +51,9 @@ struct CompiledCore::State {
   std::vector<std::shared_ptr<Candidate>> candidates;
   std::shared_ptr<Candidate> last_candidate;  ///< of the last observed call
   std::shared_ptr<const observe::Tape> last_tape;
-  /// What calls did, but for numbers; see skeleton_of().
-  std::unordered_set<uint64_t> skeletons;
+  /// What calls did, but for numbers (see skeleton_of()), and with which floating-point numbers among
+  /// their arguments; some of these only.
+  std::unordered_map<uint64_t, std::vector<std::vector<double>>> skeletons;
   /// Arguments of these sizes came while new sizes were not worth observing; see RecentCalls.
   std::unordered_set<uint64_t> sizes_seen;
   bool said_passing = false;

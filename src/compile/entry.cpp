@@ -21,11 +21,6 @@ void for_each_captured(const runtime::CallPlan& plan, Visit&& visit) {
   }
 }
 
-/// Code is likely to treat these otherwise than the numbers around them.
-bool is_special(double number) {
-  return !std::isfinite(number) || number == 0 || number == 1 || number == -1;
-}
-
 }  // namespace
 
 CallKind::CallKind(const Situation& now, compiling::ModuleWatch::Readings module_readings,
@@ -39,6 +34,10 @@ CallKind::CallKind(const Situation& now, compiling::ModuleWatch::Readings module
       dependence(std::move(value)),
       plan(call_plan),
       guard(*call_plan, arguments, with_offsets) {}
+
+bool is_special(double number) {
+  return !std::isfinite(number) || number == 0 || number == 1 || number == -1;
+}
 
 bool CallKind::has_structure(const TreeSpec& now) const {
   if (free_reals.empty()) return spec == now;

@@ -43,6 +43,9 @@ struct Situation {
   }
 };
 
+/// Whether code is likely to treat this number otherwise than those around it: 0, 1, infinity.
+bool is_special(double number);
+
 /// All calls that cannot be told apart without running the user's function.
 struct CallKind {
   CallKind(const Situation& now, compiling::ModuleWatch::Readings modules,

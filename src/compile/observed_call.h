@@ -39,6 +39,8 @@ class ObservedCall {
                const std::shared_ptr<const observe::Tape>& tape, observe::HostSnapshot host);
   bool is_ready(const Observation::State& observation,
                 const std::shared_ptr<const observe::Tape>& tape);
+  /// Whether a number among the arguments had enough values in calls that did the same.
+  bool had_many_values(size_t real) const;
   /// Whether a program for many sizes may be made of a recording.
   bool may_be_sized(const Observation::State& observation, const observe::Tape& tape) const;
   void note_refusal(Candidate& candidate, const std::string& reason);
@@ -94,6 +96,8 @@ class ObservedCall {
   bool is_explained_ = false;
   /// No call of this kind was observed before, but others that did the same with other numbers.
   bool is_like_others_ = false;
+  /// The floating-point numbers among the arguments of calls that did the same, this one included.
+  std::vector<std::vector<double>> reals_seen_;
 };
 
 }  // namespace ahead::detail

@@ -138,7 +138,11 @@ bool ObservedCall::is_ready(const Observation::State& observation,
   if (!may_be_sized(observation, *tape)) return false;
   constexpr size_t most_skeletons = 256;
   if (state_.skeletons.size() >= most_skeletons) state_.skeletons.clear();
-  is_like_others_ = is_first && !state_.skeletons.insert(observe::skeleton_of(*tape)).second;
+  constexpr size_t most_reals = 8;
+  auto& seen = state_.skeletons[observe::skeleton_of(*tape)];
+  is_like_others_ = is_first && !seen.empty();
+  if (seen.size() < most_reals) seen.push_back(observation.inputs.spec.reals());
+  reals_seen_ = seen;
   return is_like_others_ && may_compile;
 }
 

@@ -1,5 +1,8 @@
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+#include <set>
+
 #include "ahead/errors.h"
 #include "compile/dump.h"
 #include "compile/observed_call.h"
@@ -30,6 +33,14 @@ bool ObservedCall::may_be_sized(const Observation::State& observation, const Tap
   return options_.dynamic == Dynamic::Automatic && observation.now.outer == nullptr &&
          runtime::traits_of(options_.backend).takes_sizes && !observe::has_hooks(tape) &&
          !captures_wrappers(tape);
+}
+
+bool ObservedCall::had_many_values(size_t real) const {
+  std::set<double> values;
+  for (const std::vector<double>& reals : reals_seen_) {
+    if (real < reals.size() && !is_special(reals[real])) values.insert(reals[real]);
+  }
+  return values.size() >= 3;
 }
 
 Options ObservedCall::options_for(bool reads) const {
@@ -136,7 +147,11 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
                                        options_.depends_on ? options_.depends_on.value() : nullptr,
                                        made.plan, arguments, made.with_offsets));
   // What the call returns besides tensors is that of this call.
-  if (tape->result_has_reals) made.free.clear();
+  const bool are_free = !tape->result_has_reals &&
+                        std::all_of(made.free.begin(), made.free.end(), [&](const auto& number) {
+                          return had_many_values(number.real);
+                        });
+  if (!are_free) made.free.clear();
   if (!made.free.empty()) entry->kind.free_reals.resize(sizes.reals.size());
   for (const compiling::FreeNumber& number : made.free) entry->kind.free_reals[number.real] = true;
   entry->prototype = prototype();
