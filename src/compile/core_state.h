@@ -51,8 +51,8 @@ struct CompiledCore::State {
   std::vector<std::shared_ptr<Candidate>> candidates;
   std::shared_ptr<Candidate> last_candidate;  ///< of the last observed call
   std::shared_ptr<const observe::Tape> last_tape;
-  /// What calls did, but for numbers (see skeleton_of()), and with which floating-point numbers among
-  /// their arguments; some of these only.
+  /// What calls did, but for numbers (see skeleton_of()), and with which floating-point numbers
+  /// among their arguments; some of these only.
   std::unordered_map<uint64_t, std::vector<std::vector<double>>> skeletons;
   /// Arguments of these sizes came while new sizes were not worth observing; see RecentCalls.
   std::unordered_set<uint64_t> sizes_seen;

@@ -39,8 +39,8 @@ std::vector<at::Tensor> grads_of(const torch::nn::Module& module) {
   return grads;
 }
 
-compiled_autograd::Stats expect_as_eager(const BackwardProgram& program, int runs,
-                                         compiled_autograd::Options options) {
+compiled_autograd::Stats compare_with_eager(const BackwardProgram& program, int runs,
+                                            compiled_autograd::Options options) {
   const std::vector<at::Tensor> expected = run(program);
   compiled_autograd::reset();
   for (int i = 0; i < runs; ++i) {
@@ -55,7 +55,12 @@ compiled_autograd::Stats expect_as_eager(const BackwardProgram& program, int run
                 expected[k].defined() && expected[k].requires_grad());
     }
   }
-  const compiled_autograd::Stats stats = compiled_autograd::stats();
+  return compiled_autograd::stats();
+}
+
+compiled_autograd::Stats expect_as_eager(const BackwardProgram& program, int runs,
+                                         compiled_autograd::Options options) {
+  const compiled_autograd::Stats stats = compare_with_eager(program, runs, std::move(options));
   EXPECT_GT(stats.captures, 0u) << all_reasons();
   return stats;
 }

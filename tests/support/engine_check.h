@@ -21,8 +21,12 @@ std::string all_reasons();
 using BackwardProgram = std::function<std::vector<at::Tensor>()>;
 
 /// Runs it with the eager engine and then `runs` times with compiled autograd on. Every tensor must
-/// be the same each time: defined or not, dtype, layout, sizes, strides, and to the bit. Expects
-/// that something was captured. Returns what was counted.
+/// be the same each time: defined or not, dtype, layout, sizes, strides, and to the bit. Returns
+/// what was counted.
+compiled_autograd::Stats compare_with_eager(const BackwardProgram& program, int runs = 3,
+                                            compiled_autograd::Options options = {});
+
+/// The same, and that something was captured.
 compiled_autograd::Stats expect_as_eager(const BackwardProgram& program, int runs = 3,
                                          compiled_autograd::Options options = {});
 
