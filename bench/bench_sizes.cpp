@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <random>
 
 #include "compare.h"
 #include "models/models.h"
