@@ -3,7 +3,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "base/same_bits.h"
@@ -115,7 +114,7 @@ std::shared_ptr<const runtime::CallPlan> Entry::plan_for(const TreeSpec& now) co
   const std::vector<double> reals = now.reals();
   std::vector<int64_t> sizes = compiled.sizes;
   for (const compiling::FreeNumber& number : compiled.free) {
-    sizes[number.symbol] = std::bit_cast<int64_t>(reals[number.real]);
+    sizes[number.symbol] = bits_of(reals[number.real]);
   }
   if (sizes == compiled.sizes) return kind.plan;
   return std::make_shared<const runtime::CallPlan>(compiled.sized->with_numbers(*kind.plan, sizes));

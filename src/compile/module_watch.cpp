@@ -36,7 +36,7 @@ struct Announcements {
   }
 };
 
-uint64_t bits_of(const detail::AnnouncedMember& number) {
+uint64_t reading_of(const detail::AnnouncedMember& number) {
   uint64_t bits = 0;
   std::memcpy(&bits, number.address, std::min(number.size, sizeof(bits)));
   return bits;
@@ -71,7 +71,7 @@ ModuleWatch::Readings ModuleWatch::read() const {
   for (const Watched& watched : modules_) {
     readings.push_back(watched.module->is_training() ? 1 : 0);
     for (const detail::AnnouncedMember& number : watched.numbers)
-      readings.push_back(bits_of(number));
+      readings.push_back(reading_of(number));
   }
   return readings;
 }
@@ -81,7 +81,7 @@ bool ModuleWatch::holds(const Readings& before) const {
   for (const Watched& watched : modules_) {
     if (before[next++] != (watched.module->is_training() ? 1U : 0U)) return false;
     for (const detail::AnnouncedMember& number : watched.numbers) {
-      if (before[next++] != bits_of(number)) return false;
+      if (before[next++] != reading_of(number)) return false;
     }
   }
   return true;

@@ -3,8 +3,8 @@
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
-#include <bit>
 
+#include "base/same_bits.h"
 #include "tensors/below_tracing.h"
 
 namespace ahead::compiling {
@@ -84,10 +84,6 @@ bool can_be_compared(const GraphNumbers& a, const GraphNumbers& b) {
     if (a.is_input_size[i] && std::min(a.values[i], b.values[i]) < 2) return false;
   }
   return is_other;
-}
-
-int64_t bits_of(double number) {
-  return std::bit_cast<int64_t>(number);
 }
 
 /// Whether each of these symbols is a number of the call's.

@@ -77,8 +77,6 @@ std::vector<int64_t> ids_in_copy(const Graph& graph, const Graph& copy) {
   return ids;
 }
 
-class DerivativesAtSizes;
-
 class Derivatives final : public SizedDerivatives,
                           public std::enable_shared_from_this<Derivatives> {
  public:

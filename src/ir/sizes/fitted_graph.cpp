@@ -1,10 +1,11 @@
 #include "ir/sizes/fitted_graph.h"
 
 #include <algorithm>
-#include <bit>
 #include <map>
 #include <string>
 #include <utility>
+
+#include "base/same_bits.h"
 
 namespace ahead {
 namespace {
@@ -42,10 +43,6 @@ Column product(const Column& a, const Column& b) {
   return values;
 }
 
-int64_t bits_of(double number) {
-  return std::bit_cast<int64_t>(number);
-}
-
 /// The value that stands for a number among those of a graph.
 int64_t value_of(GraphNumber::Float kind, int64_t size) {
   if (kind == GraphNumber::Float::Value) return bits_of(static_cast<double>(size));
@@ -63,7 +60,7 @@ class Fitting {
 
   /// The expression for an integer; none: it has to be a symbol of its own.
   std::optional<Dim> find(const Column& column) const {
-    if (const auto known = known_.find(column); known != known_.end()) return known->second;
+    if (const auto equal = find_equal(column)) return equal;
     if (const auto found = find_product(column, {Column(column.size(), 1), 1}, 0, 3)) return found;
     return num_distinct(column) < least_for_a_sum ? std::nullopt : find_sum(column);
   }

@@ -2,9 +2,9 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
-#include <cstring>
 #include <string>
 
+#include "base/same_bits.h"
 #include "ir/constants.h"
 #include "ir/sizes/expression_node.h"
 #include "ir/sizes/layout.h"
@@ -12,12 +12,6 @@
 
 namespace ahead {
 namespace {
-
-int64_t bits_of(double number) {
-  int64_t bits = 0;
-  std::memcpy(&bits, &number, sizeof(bits));
-  return bits;
-}
 
 /// Whether an operator may be given a size, or a number that follows from sizes, at this position.
 /// Dimensions, kernel sizes and types are integers, too, but choose what is computed; so do
@@ -68,7 +62,7 @@ void for_each_number(const Operator& op, size_t position, const Argument& argume
 bool are_alike(const c10::IValue& a, const c10::IValue& b, bool numbers_may_differ) {
   if (a.tagKind() != b.tagKind()) return false;
   if (a.isInt()) return numbers_may_differ || a.toInt() == b.toInt();
-  if (a.isDouble()) return numbers_may_differ || bits_of(a.toDouble()) == bits_of(b.toDouble());
+  if (a.isDouble()) return numbers_may_differ || same_bits(a.toDouble(), b.toDouble());
   if (a.isNone()) return true;
   if (a.isBool()) return a.toBool() == b.toBool();
   if (a.isIntList()) {
