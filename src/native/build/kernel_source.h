@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+
+namespace ahead::native {
+
+/// A function of generated code: the name of its symbol, which says what it does and ends with a
+/// hash of the text, and a text that defines it and needs nothing else. The text is put into a
+/// namespace, so other texts may define the same helpers.
+struct KernelSource {
+  std::string name;
+  std::string text;
+};
+
+}  // namespace ahead::native

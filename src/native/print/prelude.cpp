@@ -1,0 +1,114 @@
+#include "native/print/prelude.h"
+
+#include <cctype>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "ahead/errors.h"
+
+namespace ahead::native {
+namespace {
+
+/// Calls `use` with each identifier of a piece of C++; comments count as code.
+template <class Use>
+void for_each_identifier(std::string_view text, const Use& use) {
+  const auto is_part = [&](size_t i) {
+    return std::isalnum(static_cast<unsigned char>(text[i])) != 0 || text[i] == '_';
+  };
+  for (size_t begin = 0; begin < text.size();) {
+    size_t end = begin;
+    while (end < text.size() && is_part(end)) ++end;
+    if (end > begin) use(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+}
+
+bool is_wide_type(std::string_view identifier) {
+  return identifier == "D" || identifier == "L" || identifier == "UL";
+}
+
+/// All words in the order in which they are printed, and what each of them needs.
+class Dictionary {
+ public:
+  Dictionary() {
+    for (const std::span<const Word> words :
+         {basic_words(), memory_words(), arithmetic_words(), float_words(), double_words()})
+      for (const Word& word : words) places_[word.name].push_back(add(word));
+    for (Entry& entry : entries_)
+      for_each_identifier(entry.word->text, [&](std::string_view identifier) {
+        const auto found = places_.find(identifier);
+        if (found != places_.end() && identifier != entry.word->name)
+          entry.needs.push_back(identifier);
+        entry.names_wide_type |= is_wide_type(identifier);
+      });
+  }
+
+  std::string prelude_of(std::string_view kernel) const {
+    Chosen chosen{std::vector<bool>(entries_.size()), {}, false};
+    for_each_identifier(kernel, [&](std::string_view identifier) {
+      chosen.wide |= is_wide_type(identifier);
+      take(identifier, chosen);
+    });
+    if (chosen.wide) take_wide_overloads(chosen);
+    std::string text;
+    for (size_t i = 0; i < entries_.size(); ++i)
+      if (chosen.entries[i]) text += entries_[i].word->text + 1;  // without the first line break
+    return text;
+  }
+
+ private:
+  struct Entry {
+    const Word* word;
+    std::vector<std::string_view> needs;
+    bool names_wide_type = false;
+  };
+  struct Chosen {
+    std::vector<bool> entries;
+    std::unordered_set<std::string_view> names;
+    bool wide;
+  };
+
+  size_t add(const Word& word) {
+    entries_.push_back({&word, {}, false});
+    return entries_.size() - 1;
+  }
+
+  void take(std::string_view name, Chosen& chosen) const {
+    const auto found = places_.find(name);
+    if (found == places_.end() || !chosen.names.insert(found->first).second) return;
+    for (const size_t place : found->second)
+      if (!entries_[place].word->wide) take_entry(place, chosen);
+  }
+
+  void take_entry(size_t place, Chosen& chosen) const {
+    const Entry& entry = entries_[place];
+    chosen.entries[place] = true;
+    chosen.wide |= entry.names_wide_type;
+    for (const std::string_view need : entry.needs) take(need, chosen);
+  }
+
+  void take_wide_overloads(Chosen& chosen) const {
+    // Downwards: what an overload needs comes before it.
+    for (size_t place = entries_.size(); place-- > 0;) {
+      const Entry& entry = entries_[place];
+      if (entry.word->wide && chosen.names.count(entry.word->name) != 0) take_entry(place, chosen);
+    }
+  }
+
+  std::vector<Entry> entries_;
+  std::unordered_map<std::string_view, std::vector<size_t>> places_;
+};
+
+}  // namespace
+
+std::string with_prelude(const std::string& kernel, int lanes) {
+  if (lanes < 4 || lanes > 64 || (lanes & (lanes - 1)) != 0)
+    throw InternalError("native", "kernels of " + std::to_string(lanes) + " lanes.");
+  static const auto* dictionary = new Dictionary;
+  return "#undef LANES\n#define LANES " + std::to_string(lanes) + "\n" +
+         dictionary->prelude_of(kernel) + kernel;
+}
+
+}  // namespace ahead::native
