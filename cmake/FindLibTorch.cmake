@@ -53,6 +53,19 @@ find_package_handle_standard_args(LibTorch
   VERSION_VAR LibTorch_VERSION
   REASON_FAILURE_MESSAGE "${LibTorch_problem}")
 
+# LibTorch's packages bring their own OpenMP; a second one in the process would have threads of its own.
+if(LibTorch_FOUND AND NOT TARGET LibTorch::OpenMP)
+  add_library(LibTorch::OpenMP INTERFACE IMPORTED)
+  file(GLOB LibTorch_openmp "${LibTorch_DIR_FOUND}/lib/libgomp*.so*" "${LibTorch_DIR_FOUND}/../torch.libs/libgomp*.so*")
+  if(LibTorch_openmp)
+    list(GET LibTorch_openmp 0 LibTorch_openmp)
+    target_link_libraries(LibTorch::OpenMP INTERFACE "${LibTorch_openmp}")
+  else()
+    find_package(OpenMP REQUIRED)
+    target_link_libraries(LibTorch::OpenMP INTERFACE ${OpenMP_CXX_LIBRARIES})
+  endif()
+endif()
+
 if(LibTorch_FOUND AND NOT TARGET LibTorch::LibTorch)
   find_package(Threads REQUIRED)
   add_library(LibTorch::LibTorch INTERFACE IMPORTED)

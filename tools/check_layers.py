@@ -28,7 +28,7 @@ LAYERS = {
     "effects": 3,
     "passes": 3,
     "partition": 3,
-    "native": 4,
+    "native": 3,
     "runtime": 4,
     "subclass": 4,
     "observe": 5,

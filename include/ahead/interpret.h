@@ -21,6 +21,8 @@ class AHEAD_API Interpreter {
   struct Plan;
 
   explicit Interpreter(const Graph& graph);
+  /// Runs each sub-graph (`ahead.call`) by what `sub_graphs` makes of it.
+  Interpreter(const Graph& graph, const aot::GraphCompiler& sub_graphs);
   ~Interpreter();
   Interpreter(Interpreter&&) noexcept;
   Interpreter& operator=(Interpreter&&) noexcept;

@@ -90,7 +90,7 @@ class Frame {
       }
       push_operands(call);
       if (call.op == nullptr) {
-        call_sub_plan(call);
+        call_sub_graph(call);
       } else if (call.written.empty()) {
         choose(call).callBoxed(stack_);
       } else {
@@ -131,7 +131,7 @@ class Frame {
   void push_operands(const Plan::Call& call);
   at::Tensor take(const Plan::Operand& operand);
   const Plan::Operand* push_list(const Plan::Operand* operand);
-  void call_sub_plan(const Plan::Call& call);
+  void call_sub_graph(const Plan::Call& call);
   void call_mutable_op(const Plan::Call& call);
   void make_view(const Plan::View& view);
   at::Tensor call_links(const Plan::View& view, at::Tensor source);
@@ -277,12 +277,12 @@ void Frame::push_operands(const Plan::Call& call) {
   }
 }
 
-void Frame::call_sub_plan(const Plan::Call& call) {
+void Frame::call_sub_graph(const Plan::Call& call) {
   std::vector<at::Tensor> args;
   args.reserve(stack_.size());
   for (c10::IValue& value : stack_) args.push_back(std::move(value).toTensor());
   stack_.clear();
-  for (at::Tensor& result : call.sub_plan->run(std::move(args)))
+  for (at::Tensor& result : call.sub_graph(std::move(args)))
     stack_.emplace_back(std::move(result));
 }
 
@@ -469,6 +469,8 @@ std::vector<at::Tensor> Interpreter::Plan::replay(std::vector<at::Tensor>&& args
 }
 
 Interpreter::Interpreter(const Graph& graph) : plan_(std::make_shared<const Plan>(graph)) {}
+Interpreter::Interpreter(const Graph& graph, const aot::GraphCompiler& sub_graphs)
+    : plan_(std::make_shared<const Plan>(graph, Plan::Views::AtOnce, sub_graphs)) {}
 Interpreter::~Interpreter() = default;
 Interpreter::Interpreter(Interpreter&&) noexcept = default;
 Interpreter& Interpreter::operator=(Interpreter&&) noexcept = default;

@@ -62,9 +62,10 @@ const Operator* gradient_writer(const Operator& op) {
 /// Translates one graph; values become registers numbered by first definition.
 class Planner {
  public:
-  Planner(const Graph& graph, Plan::Views views, Plan& plan)
+  Planner(const Graph& graph, Plan::Views views, const aot::GraphCompiler& sub_graphs, Plan& plan)
       : graph_(graph),
         views_at_once_(views == Plan::Views::AtOnce),
+        sub_graphs_(sub_graphs),
         plan_(plan),
         registers_(graph.value_capacity(), Plan::kNothing),
         uses_left_(graph.value_capacity(), 0),
@@ -265,7 +266,17 @@ class Planner {
     return static_cast<int32_t>(plan_.promises.size()) - 1;
   }
 
-  static Plan::Call start_call(const Node& node) {
+  aot::Executable compile(const Graph& sub_graph) const {
+    if (sub_graphs_) {
+      std::vector<TensorMeta> inputs;
+      for (const Graph::Input& input : sub_graph.inputs()) inputs.push_back(input.value->meta);
+      return sub_graphs_(sub_graph, inputs);
+    }
+    auto plan = std::make_shared<const Plan>(sub_graph);
+    return [plan](std::vector<at::Tensor>&& args) { return plan->run(std::move(args)); };
+  }
+
+  Plan::Call start_call(const Node& node) const {
     Plan::Call call{};
     call.view = Plan::kNothing;
     call.reuse = Plan::kNothing;
@@ -276,7 +287,7 @@ class Planner {
       call.op = &op.handle();
       call.written = written_arguments(op);
     } else {
-      call.sub_plan = std::make_shared<const Plan>(*node.args().at(0).graph());
+      call.sub_graph = compile(*node.args().at(0).graph());
     }
     return call;
   }
@@ -377,6 +388,7 @@ class Planner {
 
   const Graph& graph_;
   const bool views_at_once_;
+  const aot::GraphCompiler& sub_graphs_;
   Plan& plan_;
   std::vector<int32_t> registers_;
   std::vector<int32_t> uses_left_;
@@ -404,8 +416,8 @@ at::Tensor wrap_number(const at::Scalar& number, bool as_float) {
   return tensor;
 }
 
-Interpreter::Plan::Plan(const Graph& graph, Views views) {
-  Planner(graph, views, *this).run();
+Interpreter::Plan::Plan(const Graph& graph, Views views, const aot::GraphCompiler& sub_graphs) {
+  Planner(graph, views, sub_graphs, *this).run();
 }
 
 }  // namespace ahead

@@ -24,12 +24,12 @@ struct Interpreter::Plan {
   };
   /// A call of an operator or of a sub-graph, or a chain of views.
   struct Call {
-    const c10::OperatorHandle* op;  ///< null: run the sub-plan, or make a view
+    const c10::OperatorHandle* op;  ///< null: run the sub-graph, or make a view
     bool no_grad;                   ///< recorded while grad mode was off
     int32_t view;                   ///< into views; kNothing: none
     int32_t reuse;                  ///< into reuses; kNothing: none
     int32_t promise;                ///< into promises; kNothing: none
-    std::shared_ptr<const Plan> sub_plan;
+    aot::Executable sub_graph;
     int32_t first_operand;
     int32_t num_operands;  ///< list elements included
     int32_t num_returns;   ///< values the operator leaves on the stack
@@ -94,7 +94,9 @@ struct Interpreter::Plan {
   /// autograd nodes of a replay depend on it: gradients are summed where views branch.
   enum class Views : uint8_t { AtOnce, OneByOne };
 
-  explicit Plan(const Graph& graph, Views views = Views::AtOnce);
+  /// Sub-graphs are run by what `sub_graphs` makes of them, or, if that is empty, by plans.
+  explicit Plan(const Graph& graph, Views views = Views::AtOnce,
+                const aot::GraphCompiler& sub_graphs = {});
   /// Interpreter::operator(), for a caller that is below autograd and autocast already.
   std::vector<at::Tensor> run(std::vector<at::Tensor>&& args) const;
   /// Interpreter::replay().

@@ -10,6 +10,7 @@
 #include "ahead/effect_tokens.h"
 #include "ahead/errors.h"
 #include "ahead/interpret.h"
+#include "native/backend.h"
 #include "ops/facts/grad_mode.h"
 
 namespace ahead {
@@ -150,7 +151,8 @@ class Registry {
  private:
   std::mutex mutex_;
   std::map<std::string, Backend> backends_ = {
-      {"interpreter", {interpret_graph, {.takes_sizes = true}}}};
+      {"interpreter", {interpret_graph, {.takes_sizes = true}}},
+      {"native", {aot::GraphCompiler(native::compile), {}}}};
 };
 
 }  // namespace

@@ -1,0 +1,67 @@
+#include "native/backend.h"
+
+#include <unordered_map>
+
+#include "ahead/interpret.h"
+#include "native/build/kernel_library.h"
+#include "native/build/target.h"
+#include "native/fuse/fuse.h"
+#include "native/launch/kernel_call.h"
+#include "native/lower/lower.h"
+#include "native/print/print_kernel.h"
+
+namespace ahead::native {
+namespace {
+
+/// The kernels of all sub-graphs of a graph, by sub-graph.
+std::unordered_map<const Graph*, std::shared_ptr<const KernelCall>> kernels_of(const Graph& graph) {
+  struct Group {
+    const Graph* graph;
+    Kernel kernel;
+    PrintedKernel printed;
+  };
+  std::vector<Group> groups;
+  std::vector<KernelSource> sources;
+  const int vector_bytes = host_target().vector_bytes;
+  for (const Node& node : graph.nodes()) {
+    if (node.op().in_dispatcher()) continue;
+    const Graph* sub_graph = node.args()[0].graph().get();
+    Kernel kernel = lower(*sub_graph);
+    PrintedKernel printed = print_kernel(kernel, vector_bytes);
+    sources.push_back({printed.name, printed.text});
+    groups.push_back({sub_graph, std::move(kernel), std::move(printed)});
+  }
+  std::unordered_map<const Graph*, std::shared_ptr<const KernelCall>> kernels;
+  const std::vector<KernelAddress> addresses = build_kernels(sources);
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (addresses[i] == nullptr) continue;
+    auto& [sub_graph, kernel, printed] = groups[i];
+    kernels.emplace(sub_graph, std::make_shared<const KernelCall>(
+                                   *sub_graph, std::move(kernel), std::move(printed), addresses[i]));
+  }
+  return kernels;
+}
+
+}  // namespace
+
+aot::Executable compile(const aot::CompileRequest& request) {
+  const FusedGraph fused = fuse(request.graph);
+  const auto kernels = kernels_of(fused.graph);
+  const aot::GraphCompiler call_kernel = [&](const aot::CompileRequest& group) -> aot::Executable {
+    const auto found = kernels.find(&group.graph);
+    if (found != kernels.end()) {
+      return [kernel = found->second](std::vector<at::Tensor>&& args) {
+        return (*kernel)(std::move(args));
+      };
+    }
+    auto interpreter = std::make_shared<const Interpreter>(group.graph);
+    return [interpreter](std::vector<at::Tensor>&& args) { return (*interpreter)(std::move(args)); };
+  };
+  auto interpreter = std::make_shared<const Interpreter>(fused.graph, call_kernel);
+  return {[interpreter](std::vector<at::Tensor>&& args) { return (*interpreter)(std::move(args)); },
+          [interpreter](std::vector<at::Tensor>&& args) {
+            return interpreter->begin(std::move(args));
+          }};
+}
+
+}  // namespace ahead::native

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "ahead/executable.h"
+
+namespace ahead::native {
+
+/// The native backend: operators of a graph that share loops become kernels, which the system's
+/// compiler compiles; everything else is left to ATen, and so are groups of operators whose kernel
+/// cannot be had.
+aot::Executable compile(const aot::CompileRequest& request);
+
+}  // namespace ahead::native

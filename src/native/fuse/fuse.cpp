@@ -1,0 +1,168 @@
+#include "native/fuse/fuse.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "ahead/passes.h"
+#include "ir/copy.h"
+#include "native/fuse/order.h"
+#include "native/lower/nest.h"
+#include "ops/facts/aliasing.h"
+
+namespace ahead::native {
+namespace {
+
+/// More operators in one kernel take long to compile, and need many registers.
+constexpr size_t most_members = 96;
+
+class Fusion {
+ public:
+  explicit Fusion(const Graph& graph)
+      : graph_(graph), nests_(graph), order_(graph), needed_(graph.value_capacity()) {}
+
+  FusedGraph run() {
+    for (size_t i = 0; i < order_.num_nodes(); ++i) {
+      if (const Member* member = nests_.member(&order_.node(i))) place(*member);
+    }
+    build();
+    return std::move(fused_);
+  }
+
+ private:
+  std::vector<const Member*> members_of(int32_t group) const {
+    std::vector<const Member*> members;
+    for (const int32_t index : order_.nodes_in(group))
+      members.push_back(nests_.member(&order_.node(static_cast<size_t>(index))));
+    return members;
+  }
+
+  /// Puts an operator to those that make its operands.
+  void place(const Member& member) {
+    std::vector<int32_t> makers;
+    member.node->for_each_operand([&](const Value* value) {
+      const Member* made = nests_.maker(value);
+      if (made != nullptr) makers.push_back(order_.index(made->node));
+    });
+    std::sort(makers.rbegin(), makers.rend());
+    for (const int32_t maker : makers) {
+      const int32_t own = order_.group(order_.index(member.node)), other = order_.group(maker);
+      if (own != other) try_merge(own, other, *member.node);
+    }
+  }
+
+  void try_merge(int32_t own, int32_t other, const Node& node) {
+    std::string reason;
+    std::vector<const Member*> members = members_of(own);
+    const std::vector<const Member*> others = members_of(other);
+    const std::string text = node.op().name() + " with " + others.back()->node->op().name();
+    members.insert(members.end(), others.begin(), others.end());
+    if (members.size() > most_members) {
+      reason = "the kernel is large enough";
+    } else if (!order_.may_merge(own, other)) {
+      reason = "something else has to run between them";
+    } else if (nests_.join(members, &reason)) {
+      order_.merge(own, other);
+      return fused_.decisions.push_back("fused " + text);
+    }
+    fused_.decisions.push_back("did not fuse " + text + ": " + reason);
+  }
+
+  bool is_fused(int32_t group) const { return order_.nodes_in(group).size() > 1; }
+  int32_t group_of(const Node* node) const { return order_.group(order_.index(node)); }
+
+  /// Whether a value of a group is used outside, by itself or as a view.
+  bool is_needed_outside(const Value* value, int32_t group) const {
+    if (value->output_uses() != 0) return true;
+    for (const Node* user : value->users()) {
+      if (group_of(user) == group) continue;
+      const bool is_view = ops::is_layout_view(*user) && nests_.member(user) == nullptr;
+      if (!is_view || is_needed_outside(user->result(), group)) return true;
+    }
+    return false;
+  }
+
+  void build();
+  void add_call(int32_t group);
+  void add_to_sub_graph(Graph& sub, const Node& node, ValueMap& inside,
+                        std::vector<const Value*>& operands, int32_t group);
+
+  const Graph& graph_;
+  Nests nests_;
+  Order order_;
+  FusedGraph fused_;
+  ValueMap map_;  ///< where values of the graph are in the fused one
+  std::vector<bool> needed_;
+};
+
+void Fusion::build() {
+  Graph& graph = fused_.graph;
+  map_.resize(graph_.value_capacity());
+  for (const auto& [value, slot, captured] : graph_.inputs())
+    map_[value->id()] = graph.add_input(slot, value->meta, captured);
+  graph.set_example_sizes(graph_.example_sizes());
+  for (const int32_t group : order_.sorted()) {
+    if (is_fused(group)) {
+      add_call(group);
+      continue;
+    }
+    // A view inside a group is nobody's outside.
+    const Node& node = order_.node(static_cast<size_t>(order_.nodes_in(group).front()));
+    bool is_known = true;
+    node.for_each_operand([&](const Value* value) { is_known &= map_[value->id()] != nullptr; });
+    if (is_known) copy_node(graph, node, map_);
+  }
+  for (const Graph::Output& output : graph_.outputs()) {
+    graph.add_output(output.value == nullptr ? nullptr : map_[output.value->id()], output.slot,
+                     output.requires_grad);
+  }
+  passes::eliminate_dead_code(graph);
+}
+
+/// Adds a node to the sub-graph of a group, with views that lead to it from inside; what comes from
+/// outside becomes an input.
+void Fusion::add_to_sub_graph(Graph& sub, const Node& node, ValueMap& inside,
+                              std::vector<const Value*>& operands, int32_t group) {
+  node.for_each_operand([&](const Value* value) {
+    if (inside[value->id()] != nullptr) return;
+    const Member* made = nests_.maker(value);
+    if (made != nullptr && group_of(made->node) == group) {
+      add_to_sub_graph(sub, *value->producer(), inside, operands, group);
+    } else {
+      inside[value->id()] =
+          sub.add_input({Slot::Kind::Primal, static_cast<int32_t>(operands.size())}, value->meta);
+      operands.push_back(value);
+    }
+  });
+  copy_node(sub, node, inside);
+}
+
+void Fusion::add_call(int32_t group) {
+  auto sub = std::make_shared<Graph>();
+  ValueMap inside(graph_.value_capacity());
+  std::vector<const Value*> operands, results;
+  for (const int32_t index : order_.nodes_in(group)) {
+    const Node& node = order_.node(static_cast<size_t>(index));
+    add_to_sub_graph(*sub, node, inside, operands, group);
+    for (const Value* result : node.results()) {
+      if (result == nullptr || !is_needed_outside(result, group)) continue;
+      sub->add_output(inside[result->id()],
+                      {Slot::Kind::Output, static_cast<int32_t>(results.size())});
+      results.push_back(result);
+    }
+  }
+  if (results.empty()) return;
+  std::vector<Argument> args = {Argument(std::shared_ptr<const Graph>(sub))};
+  for (const Value* operand : operands) args.emplace_back(map_[operand->id()]);
+  Node* call = fused_.graph.add_node(Operator::call_graph(), std::move(args));
+  call->phase = order_.node(static_cast<size_t>(order_.nodes_in(group).back())).phase;
+  for (const Value* result : results)
+    map_[result->id()] = fused_.graph.add_return(call, result->meta);
+}
+
+}  // namespace
+
+FusedGraph fuse(const Graph& graph) {
+  return Fusion(graph).run();
+}
+
+}  // namespace ahead::native

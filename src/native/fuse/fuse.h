@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ahead/graph.h"
+
+namespace ahead::native {
+
+/// A graph in which operators that share loops are together, and why.
+struct FusedGraph {
+  /// Each group of operators is one call of a sub-graph (`ahead.call`), whose results are new
+  /// memory; everything else is as it was. Nodes with effects, random ones and writes stay in
+  /// order.
+  Graph graph;
+  /// A line for each decision, in the order in which they were made.
+  std::vector<std::string> decisions;
+};
+
+/// Puts operators of a graph together that are better computed by one kernel: each goes to the
+/// operators that make its operands, where they can share loops and nothing between them has to
+/// wait for both.
+FusedGraph fuse(const Graph& graph);
+
+}  // namespace ahead::native

@@ -1,0 +1,190 @@
+#include "native/launch/kernel_call.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_strided.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "native/launch/parallel.h"
+
+namespace ahead::native {
+namespace {
+
+/// Work in additions that pays for handing it to another thread.
+constexpr int64_t parallel_work = 1 << 17;
+/// How many elements are summed up before their sum is added to others. Depends on nothing else, so
+/// that results do not depend on the number of threads.
+constexpr int64_t block_elements = 1 << 14;
+constexpr int64_t most_blocks = 64;
+
+/// Memory of one thread that grows with what is asked of it.
+class ThreadMemory {
+ public:
+  char* get(int64_t bytes) {
+    if (bytes > size_) {
+      memory_.reset(static_cast<char*>(std::aligned_alloc(64, static_cast<size_t>((bytes + 63) / 64 * 64))));
+      if (memory_ == nullptr) throw std::bad_alloc();
+      size_ = bytes;
+    }
+    return memory_.get();
+  }
+
+ private:
+  struct Free {
+    void operator()(char* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<char, Free> memory_;
+  int64_t size_ = 0;
+};
+
+int64_t work_per_cell(const Kernel& kernel) {
+  int64_t work = 1;
+  for (const Term& term : kernel.terms) {
+    if (term.by_column || is_row_reduction(term.op)) work += traits_of(term.op).cost;
+  }
+  return work;
+}
+
+bool is_laid_out(const at::Tensor& tensor, const TensorMeta& meta) {
+  return tensor.sizes() == meta.sizes && tensor.strides() == meta.strides;
+}
+
+/// ATen's kernels may lay their results out otherwise than the graph says.
+at::Tensor laid_out(const at::Tensor& tensor, const TensorMeta& meta) {
+  at::Tensor copy = at::empty_strided(meta.sizes, meta.strides, tensor.options());
+  copy.copy_(tensor);
+  return copy;
+}
+
+void write(char* to, int64_t at, at::ScalarType dtype, double value) {
+  switch (dtype) {
+    case at::kDouble:
+      reinterpret_cast<double*>(to)[at] = value;
+      break;
+    case at::kBFloat16:
+      reinterpret_cast<at::BFloat16*>(to)[at] = static_cast<float>(value);
+      break;
+    case at::kHalf:
+      reinterpret_cast<at::Half*>(to)[at] = static_cast<float>(value);
+      break;
+    default:
+      reinterpret_cast<float*>(to)[at] = static_cast<float>(value);
+  }
+}
+
+}  // namespace
+
+KernelCall::KernelCall(const Graph& graph, Kernel kernel, PrintedKernel printed, void* function)
+    : kernel_(std::move(kernel)),
+      printed_(std::move(printed)),
+      function_(reinterpret_cast<Function>(function)),
+      num_rows_(kernel_.num_rows()),
+      inner_columns_(kernel_.columns.empty() ? 1 : kernel_.columns.back()) {
+  for (const Graph::Input& input : graph.inputs()) arguments_.push_back(input.value->meta);
+  for (const Graph::Output& output : graph.outputs()) results_.push_back(output.value->meta);
+  const int64_t elements = num_rows_ * kernel_.num_columns();
+  divides_columns_ = printed_.may_divide_columns && num_rows_ < most_blocks;
+  count_ = divides_columns_ ? inner_columns_ : num_rows_;
+  const int64_t each = std::max<int64_t>(elements / count_, 1);
+  grain_ = std::max<int64_t>(parallel_work / (work_per_cell(kernel_) * each), 1);
+  if (divides_columns_) grain_ = (grain_ + 63) / 64 * 64;
+  num_blocks_ = 0;
+  if (!kernel_.sums.empty())
+    num_blocks_ = std::clamp<int64_t>(elements / block_elements, 1, std::min(most_blocks, count_));
+}
+
+void KernelCall::call(char* const* buffers, int64_t begin, int64_t end, char* sums) const {
+  static thread_local ThreadMemory memory;
+  char* scratch = printed_.scratch_bytes == 0 ? nullptr : memory.get(printed_.scratch_bytes);
+  if (divides_columns_) {
+    function_(buffers, printed_.sizes.data(), printed_.numbers.data(), 0, num_rows_, begin,
+              end - begin, sums, scratch);
+  } else {
+    function_(buffers, printed_.sizes.data(), printed_.numbers.data(), begin, end, 0,
+              inner_columns_, sums, scratch);
+  }
+}
+
+void KernelCall::run(char* const* buffers) const {
+  if (num_blocks_ != 0) return run_blocks(buffers);
+  if (count_ <= grain_) return call(buffers, 0, count_, nullptr);
+  in_parallel(count_, grain_, [&](int64_t begin, int64_t end) { call(buffers, begin, end, nullptr); });
+}
+
+void KernelCall::run_blocks(char* const* buffers) const {
+  static thread_local ThreadMemory memory;
+  const int64_t bytes = printed_.sum_bytes;
+  char* const sums = memory.get(bytes * num_blocks_);
+  const auto begin_of = [&](int64_t block) {
+    const int64_t begin = count_ * block / num_blocks_;
+    return divides_columns_ && block != num_blocks_ ? begin / 64 * 64 : begin;
+  };
+  const auto run_some = [&](int64_t first, int64_t last) {
+    for (int64_t block = first; block < last; ++block) {
+      char* const own = sums + bytes * block;
+      std::memset(own, 0, static_cast<size_t>(bytes));
+      call(buffers, begin_of(block), begin_of(block + 1), own);
+    }
+  };
+  if (count_ <= grain_) {
+    run_some(0, num_blocks_);
+  } else {
+    in_parallel(num_blocks_, 1, run_some);
+  }
+  for (size_t i = 0; i < kernel_.sums.size(); ++i)
+    finish_sum(i, sums, buffers[static_cast<size_t>(kernel_.sums[i].buffer)]);
+}
+
+/// Adds up what the blocks have, in their order.
+void KernelCall::finish_sum(size_t index, const char* partial, char* result) const {
+  const Kernel::Sum& sum = kernel_.sums[index];
+  const Buffer& buffer = kernel_.buffers[static_cast<size_t>(sum.buffer)];
+  const bool is_double = kernel_.terms[static_cast<size_t>(sum.term)].type == Type::F64;
+  const size_t first = kernel_.rows.size() + kernel_.columns.size();
+  const int64_t offset =
+      printed_.sizes[first * (1 + kernel_.buffers.size()) + index];
+  const int64_t count = sum.kind == Kernel::Sum::Kind::EachColumn ? kernel_.num_columns() : 1;
+  const auto value_at = [&](int64_t column) {
+    double total = 0;
+    for (int64_t block = 0; block < num_blocks_; ++block) {
+      const char* own = partial + printed_.sum_bytes * block + offset;
+      total += is_double ? reinterpret_cast<const double*>(own)[column]
+                         : static_cast<double>(reinterpret_cast<const float*>(own)[column]);
+    }
+    return total / sum.divisor;
+  };
+  for (int64_t column = 0; column < count; ++column) {
+    int64_t at = 0, rest = column;
+    if (count > 1) {
+      for (size_t axis = kernel_.columns.size(); axis-- > 0;) {
+        at += rest % kernel_.columns[axis] * buffer.columns[axis];
+        rest /= kernel_.columns[axis];
+      }
+    }
+    write(result, at, buffer.dtype, value_at(column));
+  }
+}
+
+std::vector<at::Tensor> KernelCall::operator()(std::vector<at::Tensor>&& args) const {
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (!is_laid_out(args[i], arguments_[i])) args[i] = laid_out(args[i], arguments_[i]);
+  }
+  std::vector<at::Tensor> results;
+  results.reserve(results_.size());
+  for (const TensorMeta& meta : results_)
+    results.push_back(at::detail::empty_strided_cpu(meta.sizes, meta.strides, meta.dtype));
+  c10::SmallVector<char*, 24> buffers;
+  for (const Buffer& buffer : kernel_.buffers) {
+    const at::Tensor& tensor =
+        buffer.is_result ? results[static_cast<size_t>(buffer.index)] : args[static_cast<size_t>(buffer.index)];
+    buffers.push_back(static_cast<char*>(tensor.unsafeGetTensorImpl()->storage().mutable_data()) +
+                      tensor.storage_offset() * static_cast<int64_t>(tensor.element_size()));
+  }
+  run(buffers.data());
+  return results;
+}
+
+}  // namespace ahead::native

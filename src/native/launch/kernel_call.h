@@ -1,0 +1,43 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "ahead/graph.h"
+#include "native/loops/kernel.h"
+#include "native/print/print_kernel.h"
+
+namespace ahead::native {
+
+/// A compiled kernel with what each call of it passes. Immutable; threads may call it at once.
+class KernelCall {
+ public:
+  /// `graph` is what the kernel was lowered from, `function` the address of its code.
+  KernelCall(const Graph& graph, Kernel kernel, PrintedKernel printed, void* function);
+
+  /// Takes a tensor for each input of the graph and returns one for each output.
+  std::vector<at::Tensor> operator()(std::vector<at::Tensor>&& args) const;
+
+ private:
+  using Function = void (*)(char* const* buffers, const int64_t* sizes, const double* numbers,
+                            int64_t row, int64_t rows_end, int64_t first_column,
+                            int64_t num_columns, char* sums, char* scratch);
+
+  void run(char* const* buffers) const;
+  void run_blocks(char* const* buffers) const;
+  void finish_sum(size_t index, const char* partial, char* result) const;
+  void call(char* const* buffers, int64_t begin, int64_t end, char* sums) const;
+
+  const Kernel kernel_;
+  const PrintedKernel printed_;
+  const Function function_;
+  std::vector<TensorMeta> arguments_, results_;
+  int64_t num_rows_, inner_columns_;
+  bool divides_columns_;  ///< parts of the work are columns rather than rows
+  int64_t count_;         ///< of rows, or of columns
+  int64_t grain_;         ///< as many of them for one thread at least
+  int64_t num_blocks_;    ///< each of which has sums of its own
+};
+
+}  // namespace ahead::native

@@ -1,0 +1,145 @@
+#include "native/loops/kernel.h"
+
+#include <cstring>
+
+#include "base/text.h"
+
+namespace ahead::native {
+namespace {
+
+constexpr OpTraits traits[] = {
+    {"load", 1},   {"number", 0}, {"add", 1},    {"sub", 1},     {"mul", 1},   {"div", 5},
+    {"neg", 1},    {"abs", 1},    {"max", 2},    {"min", 2},     {"pow", 60},  {"remainder", 8},
+    {"floor", 1},  {"ceil", 1},   {"trunc", 1},  {"round", 1},   {"sqrt", 6},  {"rsqrt", 10},
+    {"sign", 3},   {"exp", 15},   {"expm1", 25}, {"log", 20},    {"log2", 20}, {"log10", 20},
+    {"log1p", 25}, {"erf", 25},   {"tanh", 20},  {"sigmoid", 18}, {"sin", 25}, {"cos", 25},
+    {"less", 1},   {"less_equal", 1}, {"equal", 1}, {"and", 1},  {"or", 1},    {"not", 1},
+    {"select", 1}, {"convert", 1}, {"round_to", 4}, {"row_sum", 1}, {"row_max", 2}, {"row_min", 2},
+};
+constexpr const char* type_names[] = {"f32", "f64", "i64", "i32", "bool"};
+
+int64_t product(const Sizes& sizes) {
+  int64_t product = 1;
+  for (const int64_t size : sizes) product *= size;
+  return product;
+}
+
+void append_sizes(std::string& out, const Sizes& sizes) {
+  out += '[';
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (i != 0) out += ", ";
+    append_int(out, sizes[i]);
+  }
+  out += ']';
+}
+
+}  // namespace
+
+const OpTraits& traits_of(Op op) {
+  return traits[static_cast<size_t>(op)];
+}
+
+std::optional<Type> compute_type(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kFloat:
+    case at::kBFloat16:
+    case at::kHalf:
+      return Type::F32;
+    case at::kDouble:
+      return Type::F64;
+    case at::kLong:
+      return Type::I64;
+    case at::kInt:
+      return Type::I32;
+    case at::kBool:
+      return Type::Bool;
+    default:
+      return std::nullopt;
+  }
+}
+
+bool Term::operator==(const Term& other) const {
+  return op == other.op && type == other.type && dtype == other.dtype &&
+         operands == other.operands && std::memcmp(&number, &other.number, sizeof number) == 0 &&
+         integer == other.integer && buffer == other.buffer;
+}
+
+int64_t Kernel::num_rows() const { return product(rows); }
+int64_t Kernel::num_columns() const { return product(columns); }
+
+std::string Kernel::str() const {
+  std::string out = "kernel " + name + ": rows ";
+  append_sizes(out, rows);
+  out += ", columns ";
+  append_sizes(out, columns);
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const Buffer& buffer = buffers[i];
+    out += "\n  b" + std::to_string(i) + (buffer.is_result ? " = result " : " = argument ") +
+           std::to_string(buffer.index) + ": " + c10::toString(buffer.dtype) + " ";
+    append_sizes(out, buffer.rows);
+    append_sizes(out, buffer.columns);
+  }
+  for (size_t i = 0; i < terms.size(); ++i) {
+    const Term& term = terms[i];
+    out += "\n  t" + std::to_string(i) + ": " + type_names[static_cast<size_t>(term.type)] +
+           (term.by_row ? term.by_column ? "" : " by row" : term.by_column ? " by column" : " one") +
+           " = " + traits_of(term.op).name;
+    if (term.op == Op::Load) out += " b" + std::to_string(term.buffer);
+    if (term.op == Op::Number && is_float(term.type)) append_float(out += ' ', term.number);
+    if (term.op == Op::Number && !is_float(term.type)) append_int(out += ' ', term.integer);
+    if (term.op == Op::RoundTo) out += std::string(" ") + c10::toString(term.dtype);
+    for (const TermId operand : term.operands) out += " t" + std::to_string(operand);
+  }
+  for (const Store& store : stores)
+    out += "\n  b" + std::to_string(store.buffer) + " <- t" + std::to_string(store.term);
+  for (const Sum& sum : sums)
+    out += "\n  b" + std::to_string(sum.buffer) + " <- sum over rows t" + std::to_string(sum.term);
+  return out + "\n";
+}
+
+TermId TermBuilder::add(Term term) {
+  for (const TermId operand : term.operands) {
+    term.by_row |= this->term(operand).by_row;
+    term.by_column |= this->term(operand).by_column;
+  }
+  if (is_row_reduction(term.op)) {
+    term.by_row = true;
+    term.by_column = false;
+  }
+  std::vector<Term>& terms = kernel_.terms;
+  for (size_t i = terms.size(); i-- > 0;) {
+    if (terms[i] == term) return static_cast<TermId>(i);
+  }
+  terms.push_back(std::move(term));
+  return static_cast<TermId>(terms.size()) - 1;
+}
+
+TermId TermBuilder::number(Type type, const c10::Scalar& number) {
+  Term term;
+  term.type = type;
+  if (is_float(type)) {
+    term.number = number.isIntegral(/*includeBool=*/true) ? static_cast<double>(number.toLong())
+                                                          : number.toDouble();
+  } else {
+    term.integer = number.toLong();
+  }
+  return add(std::move(term));
+}
+
+TermId TermBuilder::apply(Op op, Type type, std::initializer_list<TermId> operands) {
+  Term term;
+  term.op = op;
+  term.type = type;
+  term.operands = operands;
+  return add(std::move(term));
+}
+
+TermId TermBuilder::convert(TermId id, Type type) {
+  const Term& from = term(id);
+  if (from.type == type) return id;
+  if (from.op == Op::Number && from.type != Type::Bool)
+    return number(type, is_float(from.type) ? c10::Scalar(from.number) : c10::Scalar(from.integer));
+  return apply(Op::Convert, type, {id});
+}
+
+}  // namespace ahead::native

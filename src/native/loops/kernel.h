@@ -1,0 +1,120 @@
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/SmallVector.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ahead::native {
+
+/// What a kernel computes with. Narrow floating point numbers are read as F32.
+enum class Type : uint8_t { F32, F64, I64, I32, Bool };
+
+/// The type in which values of a dtype are computed with; nothing if kernels do not know it.
+std::optional<Type> compute_type(at::ScalarType dtype);
+inline bool is_float(Type type) { return type == Type::F32 || type == Type::F64; }
+
+/// What is done with operands. Arithmetic is of the term's type.
+enum class Op : uint8_t {
+  // Leaves.
+  Load,     ///< an element of a buffer
+  Number,   ///< Term::number
+  // Arithmetic.
+  Add, Sub, Mul, Div, Neg, Abs, Maximum, Minimum, Pow, Remainder,
+  Floor, Ceil, Trunc, Round, Sqrt, Rsqrt, Sign,
+  Exp, Expm1, Log, Log2, Log10, Log1p, Erf, Tanh, Sigmoid, Sin, Cos,
+  // Comparisons of operands of one type, and logic; of type Bool.
+  Less, LessEqual, Equal, And, Or, Not,
+  // Other.
+  Select,   ///< the second operand where the first is true, else the third
+  Convert,  ///< the operand in the term's type, as C++ converts
+  RoundTo,  ///< the operand, rounded to what Term::dtype can hold
+  // Along the columns of a row.
+  RowSum, RowMax, RowMin,
+};
+
+/// The name of an operation, and what computing it costs, in additions.
+struct OpTraits {
+  const char* name;
+  int cost;
+};
+const OpTraits& traits_of(Op op);
+inline bool is_row_reduction(Op op) { return op >= Op::RowSum; }
+
+using TermId = int32_t;
+
+/// One value of a kernel: for each row and column, for each row, for each column, or the same
+/// everywhere.
+struct Term {
+  Op op = Op::Number;
+  Type type = Type::F32;
+  at::ScalarType dtype = at::kFloat;  ///< RoundTo
+  c10::SmallVector<TermId, 3> operands;
+  double number = 0;    ///< Number of a floating point type
+  int64_t integer = 0;  ///< Number of another type
+  int32_t buffer = -1;  ///< Load
+  bool by_row = false, by_column = false;  ///< what it depends on
+
+  bool operator==(const Term& other) const;
+};
+
+using Sizes = c10::SmallVector<int64_t, 4>;
+
+/// Memory that a kernel reads or writes: an argument or a result.
+struct Buffer {
+  at::ScalarType dtype;
+  bool is_result;
+  int32_t index;           ///< among the arguments, or among the results
+  Sizes rows, columns;     ///< how far apart elements lie along each axis
+};
+
+/// A program over rows and columns, each a nest of axes, the innermost last. All rows do the same
+/// and may run at once; sums along the columns of a row end before what depends on them begins.
+struct Kernel {
+  struct Store {
+    TermId term;
+    int32_t buffer;
+  };
+  /// A sum over all rows: of each column, of all columns, or of what rows have without columns.
+  struct Sum {
+    enum class Kind : uint8_t { EachColumn, All, Rows };
+    Kind kind;
+    TermId term;
+    int32_t buffer;
+    double divisor;  ///< what is written is the sum divided by this
+  };
+
+  std::string name;  ///< made of the operators
+  Sizes rows, columns;
+  std::vector<Buffer> buffers;
+  std::vector<Term> terms;  ///< operands stand before what uses them
+  std::vector<Store> stores;
+  std::vector<Sum> sums;
+
+  int64_t num_rows() const;
+  int64_t num_columns() const;
+  /// The program as text, for people.
+  std::string str() const;
+};
+
+/// Adds terms to a kernel, equal ones once.
+class TermBuilder {
+ public:
+  explicit TermBuilder(Kernel& kernel) : kernel_(kernel) {}
+
+  TermId add(Term term);
+  TermId number(Type type, const c10::Scalar& number);
+  TermId apply(Op op, Type type, std::initializer_list<TermId> operands);
+  TermId convert(TermId term, Type type);
+  const Term& term(TermId id) const { return kernel_.terms[static_cast<size_t>(id)]; }
+  Kernel& kernel() { return kernel_; }
+
+ private:
+  Kernel& kernel_;
+};
+
+}  // namespace ahead::native

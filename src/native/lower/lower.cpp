@@ -1,0 +1,269 @@
+#include "native/lower/lower.h"
+
+#include <algorithm>
+
+#include "ahead/errors.h"
+#include "native/lower/nest.h"
+
+namespace ahead::native {
+namespace {
+
+/// Fills the kernel of a graph.
+class Lowering {
+ public:
+  explicit Lowering(const Graph& graph)
+      : graph_(graph), nests_(graph), builder_(kernel_), terms_(graph.value_capacity(), -1) {
+    for (const Node& node : graph.nodes()) {
+      if (const Member* member = nests_.member(&node)) members_.push_back(member);
+    }
+  }
+
+  Kernel run() {
+    std::string reason;
+    std::optional<Nest> nest;
+    if (!members_.empty()) nest = nests_.join(members_, &reason);
+    if (!nest)
+      throw InternalError("native", "these operators share no loops: " + reason + "\n" + graph_.str());
+    nest_ = std::move(*nest);
+    for (const Axis axis : nest_.rows) kernel_.rows.push_back(nests_.size(axis));
+    for (const Axis axis : nest_.columns) kernel_.columns.push_back(nests_.size(axis));
+    for (const Member* member : members_) emit(*member);
+    drop_unused_terms();
+    merge_axes(kernel_.rows, &Buffer::rows);
+    merge_axes(kernel_.columns, &Buffer::columns);
+    flatten();
+    return std::move(kernel_);
+  }
+
+ private:
+  class MemberEmitter;
+  using AxisStrides = std::vector<std::pair<Axis, int64_t>>;
+
+  void emit(const Member& member);
+
+  Sizes along(const AxisStrides& strides, const AxisList& axes) const {
+    Sizes found;
+    for (const Axis axis : axes) {
+      const auto at = std::find_if(strides.begin(), strides.end(),
+                                   [&](const auto& one) { return one.first == axis; });
+      found.push_back(at == strides.end() ? 0 : at->second);
+    }
+    return found;
+  }
+
+  int32_t add_buffer(at::ScalarType dtype, bool is_result, size_t index,
+                     const AxisStrides& strides) {
+    Buffer buffer{dtype, is_result, static_cast<int32_t>(index), along(strides, nest_.rows),
+                  along(strides, nest_.columns)};
+    std::vector<Buffer>& known = kernel_.buffers;
+    for (size_t i = 0; i < known.size(); ++i) {
+      if (known[i].is_result == is_result && known[i].index == buffer.index &&
+          known[i].rows == buffer.rows && known[i].columns == buffer.columns)
+        return static_cast<int32_t>(i);
+    }
+    known.push_back(std::move(buffer));
+    return static_cast<int32_t>(known.size()) - 1;
+  }
+
+  TermId load(const Member& member, size_t argument) {
+    const Value* value = member.node->args()[argument].value();
+    Term term;
+    term.op = Op::Load;
+    term.type = *compute_type(value->meta.dtype);
+    term.buffer = add_buffer(value->meta.dtype, false, value->index(),
+                             nests_.strides_of_argument(member, argument));
+    const auto varies = [](int64_t stride) { return stride != 0; };
+    const Buffer& buffer = kernel_.buffers[static_cast<size_t>(term.buffer)];
+    term.by_row = std::any_of(buffer.rows.begin(), buffer.rows.end(), varies);
+    term.by_column = std::any_of(buffer.columns.begin(), buffer.columns.end(), varies);
+    return builder_.add(std::move(term));
+  }
+
+  /// The value at the end of a chain of views inside the graph.
+  const Value* source_of(const Value* value) const {
+    while (value->producer() != nullptr && nests_.member(value->producer()) == nullptr)
+      value = value->producer()->args()[0].value();
+    return value;
+  }
+
+  /// Calls write(buffer) for each output of the graph that is this result.
+  template <class Write>
+  void for_each_output(const Member& member, size_t result, const Write& write) {
+    const Value* value = member.node->result(result);
+    for (size_t i = 0; i < graph_.outputs().size(); ++i) {
+      if (graph_.outputs()[i].value != value) continue;
+      write(add_buffer(value->meta.dtype, true, i, nests_.strides_of_result(member, result)));
+    }
+  }
+
+  bool are_columns(const AxisList& axes) const {
+    const AxisList& columns = nest_.columns;
+    return axes.size() == columns.size() &&
+           std::all_of(axes.begin(), axes.end(), [&](Axis axis) { return is_column(axis); });
+  }
+  bool is_column(Axis axis) const {
+    return std::find(nest_.columns.begin(), nest_.columns.end(), axis) != nest_.columns.end();
+  }
+
+  void drop_unused_terms();
+  void merge_axes(Sizes& sizes, Sizes Buffer::*strides);
+  void flatten();
+
+  const Graph& graph_;
+  Nests nests_;
+  std::vector<const Member*> members_;
+  Nest nest_;
+  Kernel kernel_;
+  TermBuilder builder_;
+  std::vector<TermId> terms_;  ///< by value: what it is; -1: not known inside the kernel
+};
+
+class Lowering::MemberEmitter final : public Emitter {
+ public:
+  MemberEmitter(Lowering& lowering, const Member& member)
+      : Emitter(*member.node), lowering_(lowering), member_(member) {}
+
+  bool wants(size_t result) const override { return node().result(result) != nullptr; }
+
+  void out(size_t result, Formula value) override {
+    const Value* target = node().result(result);
+    if (target == nullptr) return;
+    const TermId term = rounded(value, target->meta.dtype);
+    lowering_.terms_[target->id()] = term;
+    lowering_.for_each_output(member_, result, [&](int32_t buffer) {
+      lowering_.kernel_.stores.push_back({term, buffer});
+    });
+  }
+
+  void out_sum(size_t result, Formula value, double divisor) override {
+    if (node().result(result) == nullptr) return;
+    const AxisList gone = lowering_.nests_.axes_of(member_, member_.work.reduced(result));
+    // Without rows a sum along the columns is a sum of all.
+    if (lowering_.are_columns(gone) && !lowering_.nest_.rows.empty()) {
+      const Formula sum = row_sum(value);
+      return out(result, divisor == 1 ? sum : sum / divisor);
+    }
+    const bool has_columns =
+        std::any_of(gone.begin(), gone.end(), [&](Axis axis) { return lowering_.is_column(axis); });
+    const AxisList own = lowering_.nests_.axes_of(member_, ~0u);
+    const bool walks_columns =
+        std::any_of(own.begin(), own.end(), [&](Axis axis) { return lowering_.is_column(axis); });
+    using Kind = Kernel::Sum::Kind;
+    const Kind kind = has_columns ? Kind::All : walks_columns ? Kind::EachColumn : Kind::Rows;
+    lowering_.for_each_output(member_, result, [&](int32_t buffer) {
+      lowering_.kernel_.sums.push_back({kind, value.id, buffer, divisor});
+    });
+  }
+
+  double row_length() const override {
+    int64_t length = 1;
+    for (size_t dim = 0; dim < member_.work.space.size(); ++dim) {
+      if ((member_.work.row_dims >> dim & 1) != 0) length *= member_.work.space[dim];
+    }
+    return static_cast<double>(length);
+  }
+
+ protected:
+  TermBuilder& builder() override { return lowering_.builder_; }
+
+  Formula load(size_t argument) override {
+    const Value* value = node().args()[argument].value();
+    const TermId known = lowering_.terms_[lowering_.source_of(value)->id()];
+    return {&builder(), known >= 0 ? known : lowering_.load(member_, argument)};
+  }
+
+ private:
+  TermId rounded(Formula value, at::ScalarType dtype) {
+    const TermId term = value.as(*compute_type(dtype)).id;
+    if (dtype != at::kBFloat16 && dtype != at::kHalf) return term;
+    Term rounding;
+    rounding.op = Op::RoundTo;
+    rounding.dtype = dtype;
+    rounding.operands = {term};
+    return builder().add(std::move(rounding));
+  }
+
+  Lowering& lowering_;
+  const Member& member_;
+};
+
+void Lowering::emit(const Member& member) {
+  const Rule& rule = *find_rule(member.node->op());
+  MemberEmitter emitter(*this, member);
+  rule.emit(emitter);
+  std::string_view name = rule.name;
+  name.remove_prefix(name.find('.') + 1);
+  name = name.substr(0, name.find('.'));
+  while (!name.empty() && name.front() == '_') name.remove_prefix(1);
+  if (kernel_.name.size() < 60) kernel_.name += (kernel_.name.empty() ? "" : "_") + std::string(name);
+}
+
+void Lowering::drop_unused_terms() {
+  std::vector<bool> used(kernel_.terms.size());
+  for (const Kernel::Store& store : kernel_.stores) used[static_cast<size_t>(store.term)] = true;
+  for (const Kernel::Sum& sum : kernel_.sums) used[static_cast<size_t>(sum.term)] = true;
+  for (size_t i = used.size(); i-- > 0;) {
+    if (!used[i]) continue;
+    for (const TermId operand : kernel_.terms[i].operands) used[static_cast<size_t>(operand)] = true;
+  }
+  std::vector<TermId> place(used.size(), -1);
+  std::vector<bool> read(kernel_.buffers.size());
+  std::vector<Term> kept;
+  for (size_t i = 0; i < used.size(); ++i) {
+    if (!used[i]) continue;
+    place[i] = static_cast<TermId>(kept.size());
+    kept.push_back(std::move(kernel_.terms[i]));
+    for (TermId& operand : kept.back().operands) operand = place[static_cast<size_t>(operand)];
+    if (kept.back().op == Op::Load) read[static_cast<size_t>(kept.back().buffer)] = true;
+  }
+  kernel_.terms = std::move(kept);
+  for (Kernel::Store& store : kernel_.stores) store.term = place[static_cast<size_t>(store.term)];
+  for (Kernel::Sum& sum : kernel_.sums) sum.term = place[static_cast<size_t>(sum.term)];
+}
+
+/// Two axes of which the inner one ends where the next element along the outer one begins, in all
+/// buffers, are one axis.
+void Lowering::merge_axes(Sizes& sizes, Sizes Buffer::*strides) {
+  for (size_t i = sizes.size(); i-- > 1;) {
+    const bool are_one =
+        std::all_of(kernel_.buffers.begin(), kernel_.buffers.end(), [&](const Buffer& buffer) {
+          const Sizes& all = buffer.*strides;
+          return all[i - 1] == all[i] * sizes[i];
+        });
+    if (!are_one) continue;
+    sizes[i - 1] *= sizes[i];
+    sizes.erase(sizes.begin() + static_cast<ptrdiff_t>(i));
+    for (Buffer& buffer : kernel_.buffers) {
+      Sizes& all = buffer.*strides;
+      all[i - 1] = all[i];
+      all.erase(all.begin() + static_cast<ptrdiff_t>(i));
+    }
+  }
+}
+
+/// Where nothing is done along rows, rows that follow one another in memory are one long row.
+void Lowering::flatten() {
+  const bool has_rows =
+      std::any_of(kernel_.terms.begin(), kernel_.terms.end(),
+                  [](const Term& term) { return is_row_reduction(term.op); }) ||
+      std::any_of(kernel_.sums.begin(), kernel_.sums.end(), [](const Kernel::Sum& sum) {
+        return sum.kind != Kernel::Sum::Kind::All;
+      });
+  if (has_rows || kernel_.columns.size() != 1) return;
+  while (!kernel_.rows.empty()) {
+    const int64_t size = kernel_.columns[0];
+    for (const Buffer& buffer : kernel_.buffers) {
+      if (buffer.rows.back() != buffer.columns[0] * size) return;
+    }
+    kernel_.columns[0] *= kernel_.rows.pop_back_val();
+    for (Buffer& buffer : kernel_.buffers) buffer.rows.pop_back();
+  }
+}
+
+}  // namespace
+
+Kernel lower(const Graph& graph) {
+  return Lowering(graph).run();
+}
+
+}  // namespace ahead::native

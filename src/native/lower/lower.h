@@ -1,0 +1,12 @@
+#pragma once
+
+#include "ahead/graph.h"
+#include "native/loops/kernel.h"
+
+namespace ahead::native {
+
+/// The kernel that computes a graph of operators that share loops: its arguments are the graph's
+/// inputs, its results the graph's outputs. Throws InternalError if they do not share any.
+Kernel lower(const Graph& graph);
+
+}  // namespace ahead::native

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <c10/util/SmallVector.h>
+
+#include <optional>
+#include <vector>
+
+#include "ahead/graph.h"
+#include "native/lower/formula.h"
+
+namespace ahead::native {
+
+/// The loops that an operator needs: a space of dimensions, and how tensors lie in it.
+struct Work {
+  /// For each dimension of a tensor the dimension of the space that it follows; -1: it has one
+  /// element, and is the same along all of the space.
+  using Place = c10::SmallVector<int8_t, 6>;
+
+  c10::SmallVector<int64_t, 6> space;
+  std::vector<Place> arguments;  ///< by position; those that are no tensors have none
+  std::vector<Place> results;
+  /// The dimensions along which it sums up in order to compute what varies along them; bits.
+  uint32_t row_dims = 0;
+
+  /// The dimensions that a result is summed up over.
+  uint32_t reduced(size_t result) const;
+};
+
+/// Where the formula of an operator gets its operands from and puts its results.
+class Emitter {
+ public:
+  virtual ~Emitter() = default;
+
+  const Node& node() const { return node_; }
+  /// An argument, a tensor or a number, in the type in which the first result is computed.
+  Formula in(size_t argument);
+  /// An argument in its own type; a number in the type of the tensor argument `like`.
+  Formula raw(size_t argument, size_t like = 0);
+  bool has(size_t argument) const;
+  Formula constant(Type type, double value) { return {&builder(), builder().number(type, value)}; }
+  double number(size_t argument) const;
+  bool flag(size_t argument) const;
+  /// Whether somebody wants this result.
+  virtual bool wants(size_t result) const = 0;
+
+  /// Gives a result its value, rounded to its dtype.
+  virtual void out(size_t result, Formula value) = 0;
+  /// Gives a result the sum of a value over the dimensions that the result lacks, divided by a
+  /// number.
+  virtual void out_sum(size_t result, Formula value, double divisor = 1) = 0;
+  /// How many elements there are along the dimensions of a row (Work::row_dims).
+  virtual double row_length() const = 0;
+
+ protected:
+  explicit Emitter(const Node& node) : node_(node) {}
+  virtual TermBuilder& builder() = 0;
+  /// A tensor argument, in its own type.
+  virtual Formula load(size_t argument) = 0;
+
+ private:
+  const Node& node_;
+};
+
+/// How an operator is computed in loops.
+struct Rule {
+  const char* name;  ///< of the operator, as graphs print it
+  /// The loops of a call; nothing if this call is not for loops.
+  std::optional<Work> (*work)(const Node& node);
+  void (*emit)(Emitter& emitter);
+};
+
+/// The rule for an operator; null if it has none, and is left to ATen.
+const Rule* find_rule(const Operator& op);
+
+/// The loops of a node; nothing if it is left to ATen. Tensors are on the CPU, of dtypes that
+/// kernels know, of fixed sizes, and not empty.
+std::optional<Work> work_of(const Node& node);
+
+/// Rules of one family, by their names in graphs; null: the end.
+extern const Rule pointwise_rules[];
+extern const Rule row_rules[];
+
+}  // namespace ahead::native
