@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace ahead {
 
@@ -20,6 +22,9 @@ struct BackendTraits {
   bool takes_sizes = false;
   /// A backend that runs nodes in any order that their operands allow asks for tokens.
   EffectTokens effect_tokens = EffectTokens::None;
+  /// Operators, beside pointwise ones, that it computes in one pass with what reads their results,
+  /// so that a partitioner may let the backward run them again. By their names in graphs.
+  std::vector<std::string> fused_operators = {};
 };
 
 }  // namespace ahead

@@ -84,6 +84,9 @@ struct CompileRequest {
   at::Device target = at::kCPU;
   /// For messages and files: the function and which of its graphs this is.
   std::string name = {};
+  /// Takes what the backend wants people to see of its work: the name of a stage, and its program
+  /// as text. May be empty.
+  std::function<void(const std::string& stage, std::string text)> report = {};
 };
 
 /// Turns a graph into something that runs. It is made of a function of a CompileRequest, or of a

@@ -93,6 +93,9 @@ struct PartitionOptions {
   int32_t longest_chain = 100;
   /// Whether reductions count as cheap, which they are where results are read as they are made.
   bool recompute_reductions = false;
+  /// Operators, by their names in graphs, that count as cheap because the backend computes them
+  /// with what reads their results; see BackendTraits.
+  std::vector<std::string> fused_operators = {};
   /// Whether everything counts as cheap that may run twice, products included.
   bool aggressive_recomputation = false;
   /// Tells what is cheapest to run again within a budget. Empty: bytes and arithmetic do.

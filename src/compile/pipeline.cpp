@@ -19,6 +19,7 @@
 #include "passes/unread_operands.h"
 #include "plan/backward_plan.h"
 #include "plan/graph_writes.h"
+#include "runtime/backends.h"
 #include "runtime/call/call.h"
 #include "runtime/call/kept_inputs.h"
 #include "runtime/compile_request.h"
@@ -86,7 +87,9 @@ PartitionedGraphs partition(const JointGraph& joint, const Options& options,
   if (options.partitioner.function()) return options.partitioner.function()(joint);
   if (options.partitioner.kind() == Partitioner::Default) return partition_default(joint);
   return partition_min_cut(joint, {.memory_budget = options.memory_budget,
-                                   .static_inputs = find_static_inputs(joint, arguments)});
+                                   .static_inputs = find_static_inputs(joint, arguments),
+                                   .fused_operators =
+                                       runtime::traits_of(options.backend).fused_operators});
 }
 
 /// The part of a joint graph that runs when nobody can ask for a gradient.

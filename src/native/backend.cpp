@@ -14,7 +14,8 @@ namespace ahead::native {
 namespace {
 
 /// The kernels of all sub-graphs of a graph, by sub-graph.
-std::unordered_map<const Graph*, std::shared_ptr<const KernelCall>> kernels_of(const Graph& graph) {
+std::unordered_map<const Graph*, std::shared_ptr<const KernelCall>> kernels_of(
+    const Graph& graph, const aot::CompileRequest& request) {
   struct Group {
     const Graph* graph;
     Kernel kernel;
@@ -31,6 +32,11 @@ std::unordered_map<const Graph*, std::shared_ptr<const KernelCall>> kernels_of(c
     sources.push_back({printed.name, printed.text});
     groups.push_back({sub_graph, std::move(kernel), std::move(printed)});
   }
+  if (request.report) {
+    std::string text;
+    for (const Group& group : groups) text += group.kernel.str() + "\n" + group.printed.text + "\n";
+    request.report("kernels", std::move(text));
+  }
   std::unordered_map<const Graph*, std::shared_ptr<const KernelCall>> kernels;
   const std::vector<KernelAddress> addresses = build_kernels(sources);
   for (size_t i = 0; i < groups.size(); ++i) {
@@ -42,11 +48,18 @@ std::unordered_map<const Graph*, std::shared_ptr<const KernelCall>> kernels_of(c
   return kernels;
 }
 
+std::string describe(const FusedGraph& fused) {
+  std::string text;
+  for (const std::string& decision : fused.decisions) text += "# " + decision + "\n";
+  return text + fused.graph.str();
+}
+
 }  // namespace
 
 aot::Executable compile(const aot::CompileRequest& request) {
   const FusedGraph fused = fuse(request.graph);
-  const auto kernels = kernels_of(fused.graph);
+  if (request.report) request.report("fused", describe(fused));
+  const auto kernels = kernels_of(fused.graph, request);
   const aot::GraphCompiler call_kernel = [&](const aot::CompileRequest& group) -> aot::Executable {
     const auto found = kernels.find(&group.graph);
     if (found != kernels.end()) {
@@ -62,6 +75,17 @@ aot::Executable compile(const aot::CompileRequest& request) {
           [interpreter](std::vector<at::Tensor>&& args) {
             return interpreter->begin(std::move(args));
           }};
+}
+
+BackendTraits traits() {
+  BackendTraits traits;
+  // Forwards that read a row and write one, or a number for it.
+  for (const char* name :
+       {"aten.native_layer_norm", "aten._fused_rms_norm", "aten._softmax", "aten._log_softmax",
+        "aten.logsumexp", "aten.var.correction", "aten.var_mean.correction", "aten.amax",
+        "aten.amin", "aten.sum.dim_IntList", "aten.mean.dim"})
+    traits.fused_operators.emplace_back(name);
+  return traits;
 }
 
 }  // namespace ahead::native

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "ahead/backend_traits.h"
 #include "ahead/executable.h"
 
 namespace ahead::native {
@@ -8,5 +9,8 @@ namespace ahead::native {
 /// compiler compiles; everything else is left to ATen, and so are groups of operators whose kernel
 /// cannot be had.
 aot::Executable compile(const aot::CompileRequest& request);
+
+/// What it says of itself.
+BackendTraits traits();
 
 }  // namespace ahead::native

@@ -83,6 +83,11 @@ const Rule rules[] = {
               ops::facts(c.node.op()).op_class == ops::OpClass::Reduction;
      },
      Again::Cheap, "a reduction, which the options call cheap"},
+    {[](const Case& c) {
+       const std::vector<std::string>& fused = c.options.fused_operators;
+       return std::find(fused.begin(), fused.end(), c.node.op().name()) != fused.end();
+     },
+     Again::Cheap, "the backend computes it in one pass with what reads it"},
     {is<ops::Recompute::Expensive>, Again::Expensive, nullptr},
     {[](const Case& c) {
        return c.options.longest_chain > 0 && c.chain > 0 && c.chain % c.options.longest_chain == 0;

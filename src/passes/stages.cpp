@@ -26,9 +26,15 @@ void Stages::keep(std::string name, double seconds, const Graph& graph) {
   std::lock_guard<std::mutex> lock(mutex_);
   // Several threads may have made the same backward at once, of which one is used.
   const bool is_known = std::any_of(programs_.begin(), programs_.end(), [&](const Program& known) {
-    return known.name == program.name && known.graph->hash() == program.graph->hash();
+    return known.name == program.name && known.graph != nullptr &&
+           known.graph->hash() == program.graph->hash();
   });
   if (!is_known) programs_.push_back(std::move(program));
+}
+
+void Stages::keep_reported(std::vector<Program> reported) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (Program& program : reported) programs_.push_back(std::move(program));
 }
 
 void Stages::optimise(Graph& graph, std::string_view part) {
@@ -51,8 +57,16 @@ aot::Executable Stages::compile(const aot::GraphCompiler& compiler,
 
 aot::Executable Stages::compile_as_is(const aot::GraphCompiler& compiler,
                                       const aot::CompileRequest& request, std::string name) {
-  auto [executable, seconds] = run([&] { return compiler(request); });
-  keep(std::move(name), seconds, request.graph);
+  aot::CompileRequest reporting(request);
+  std::vector<Program> reported;
+  if (keep_ != Keep::Nothing) {
+    reporting.report = [&](const std::string& stage, std::string text) {
+      reported.push_back({stage + "." + name, 0, nullptr, std::move(text)});
+    };
+  }
+  auto [executable, seconds] = run([&] { return compiler(reporting); });
+  keep(name, seconds, request.graph);
+  keep_reported(std::move(reported));
   return std::move(executable);
 }
 

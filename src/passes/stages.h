@@ -71,6 +71,7 @@ class Stages : public std::enable_shared_from_this<Stages> {
   std::vector<Program> programs() const;
 
  private:
+  void keep_reported(std::vector<Program> reported);
   aot::Executable compile_as_is(const aot::GraphCompiler& compiler,
                                 const aot::CompileRequest& request, std::string name);
 

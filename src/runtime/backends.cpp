@@ -152,7 +152,7 @@ class Registry {
   std::mutex mutex_;
   std::map<std::string, Backend> backends_ = {
       {"interpreter", {interpret_graph, {.takes_sizes = true}}},
-      {"native", {aot::GraphCompiler(native::compile), {}}}};
+      {"native", {native::compile, native::traits()}}};
 };
 
 }  // namespace

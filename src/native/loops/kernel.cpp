@@ -1,5 +1,6 @@
 #include "native/loops/kernel.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "base/text.h"
@@ -132,6 +133,15 @@ TermId TermBuilder::apply(Op op, Type type, std::initializer_list<TermId> operan
   term.type = type;
   term.operands = operands;
   return add(std::move(term));
+}
+
+TermId TermBuilder::divide(TermId dividend, TermId divisor) {
+  const Term& by = term(divisor);
+  const Type type = term(dividend).type;
+  const double size = std::fabs(by.number);
+  if (by.op == Op::Number && is_float(type) && size > 1e-30 && size < 1e30)
+    return apply(Op::Mul, type, {dividend, number(type, 1 / by.number)});
+  return apply(Op::Div, type, {dividend, divisor});
 }
 
 TermId TermBuilder::convert(TermId id, Type type) {

@@ -110,6 +110,9 @@ class TermBuilder {
   TermId number(Type type, const c10::Scalar& number);
   TermId apply(Op op, Type type, std::initializer_list<TermId> operands);
   TermId convert(TermId term, Type type);
+  /// The quotient; by a number of ordinary size the product with its reciprocal, which takes a
+  /// fraction of the time.
+  TermId divide(TermId dividend, TermId divisor);
   const Term& term(TermId id) const { return kernel_.terms[static_cast<size_t>(id)]; }
   Kernel& kernel() { return kernel_; }
 

@@ -31,8 +31,10 @@ inline Formula operator-(Formula a) { return a.apply(Op::Neg); }
 AHEAD_BINARY(+, Add)
 AHEAD_BINARY(-, Sub)
 AHEAD_BINARY(*, Mul)
-AHEAD_BINARY(/, Div)
 #undef AHEAD_BINARY
+inline Formula operator/(Formula a, Formula b) { return {a.builder, a.builder->divide(a.id, b.id)}; }
+inline Formula operator/(Formula a, double b) { return a / a.number(b); }
+inline Formula operator/(double a, Formula b) { return b.number(a) / b; }
 
 inline Formula operator<(Formula a, Formula b) { return a.compare(Op::Less, b); }
 inline Formula operator>(Formula a, Formula b) { return b < a; }

@@ -188,7 +188,7 @@ bool Nests::connect(const Member& member, const Group& group) {
     const auto dims = seen_dims(argument.value());
     if (!dims) return false;
     const Work::Place& place = member.work.arguments[i];
-    for (size_t dim = 0; dim < dims->size(); ++dim) {
+    for (size_t dim = 0; dim < place.size(); ++dim) {
       if (place[dim] < 0 || (*dims)[dim].is_repeated) continue;
       if (!axes_.unify((*dims)[dim].axes, member.space[static_cast<size_t>(place[dim])]))
         return false;

@@ -152,7 +152,8 @@ std::optional<Work> batch_norm_backward_work(const Node& node) {
 
 void softmax(Emitter& e) {
   const Formula x = e.in(0), grown = exp(x - row_max(x));
-  e.out(0, grown / row_sum(grown));
+  // The sum is at least 1, or not a number.
+  e.out(0, grown * (1 / row_sum(grown)));
 }
 
 void log_softmax(Emitter& e) {

@@ -18,7 +18,8 @@ struct Work {
   using Place = c10::SmallVector<int8_t, 6>;
 
   c10::SmallVector<int64_t, 6> space;
-  std::vector<Place> arguments;  ///< by position; those that are no tensors have none
+  /// By position. What is no tensor, or is taken for its shape only, has none.
+  std::vector<Place> arguments;
   std::vector<Place> results;
   /// The dimensions along which it sums up in order to compute what varies along them; bits.
   uint32_t row_dims = 0;

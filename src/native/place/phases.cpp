@@ -11,7 +11,10 @@ constexpr int cheap = 4;
 class Division {
  public:
   explicit Division(const Kernel& kernel)
-      : kernel_(kernel), last_use_(kernel.terms.size(), -1), seen_(kernel.terms.size(), -1) {
+      : kernel_(kernel),
+        is_kept_(kernel.terms.size()),
+        last_use_(kernel.terms.size(), -1),
+        seen_(kernel.terms.size(), -1) {
     phases_.level.resize(kernel.terms.size());
     phases_.row_buffers.assign(kernel.terms.size(), -1);
   }
@@ -19,7 +22,10 @@ class Division {
   Phases run() {
     find_levels();
     add_roots();
-    for (size_t i = 0; i < phases_.phases.size(); ++i) fill(static_cast<int32_t>(i));
+    // The last first: what a pass has to keep, it has to compute.
+    const auto num_phases = static_cast<int32_t>(phases_.phases.size());
+    for (int32_t pass = num_phases; pass-- > 0;) find_kept(pass);
+    for (int32_t pass = 0; pass < num_phases; ++pass) fill(pass);
     add_row_terms();
     choose_row_buffers();
     return std::move(phases_);
@@ -66,52 +72,72 @@ class Division {
     }
   }
 
-  /// What computing it anew from loads, rows and numbers costs.
+  /// What computing it in a pass costs: loads, rows, numbers and what is kept are there.
   int cost(TermId id) const {
     const Term& t = term(id);
     if (!t.by_column) return 0;
     int sum = traits_of(t.op).cost;
     for (const TermId operand : t.operands) {
       if (sum > cheap) break;
-      sum += cost(operand);
+      sum += is_kept_[static_cast<size_t>(operand)] ? 1 : cost(operand);
     }
     return sum;
   }
 
+  template <class Visit>
+  void for_each_root(int32_t pass, const Visit& visit) {
+    const Phase own = phase(pass);
+    for (const TermId reduction : own.reductions) visit(term(reduction).operands[0]);
+    for (const size_t store : own.stores) visit(kernel_.stores[store].term);
+    for (const size_t sum : own.sums) visit(kernel_.sums[sum].term);
+    for (const TermId kept : own.kept) visit(kept);
+  }
+
+  /// Finds what earlier passes have to keep for this one: what is dear to compute again, unless it
+  /// is cheap to compute from what else is kept.
+  void find_kept(int32_t pass) {
+    std::vector<TermId> found;
+    std::fill(seen_.begin(), seen_.end(), -1);
+    for_each_root(pass, [&](TermId root) { collect(root, pass, found); });
+    std::sort(found.begin(), found.end());
+    std::vector<TermId> added;
+    for (const TermId id : found) {
+      if (is_kept_[static_cast<size_t>(id)]) continue;
+      is_kept_[static_cast<size_t>(id)] = true;
+      added.push_back(id);
+    }
+    for (size_t i = added.size(); i-- > 0;) {
+      if (cost(added[i]) <= cheap) is_kept_[static_cast<size_t>(added[i])] = false;
+    }
+    for (const TermId id : added) {
+      if (is_kept_[static_cast<size_t>(id)]) phase(level(id)).kept.push_back(id);
+    }
+  }
+
+  void collect(TermId id, int32_t pass, std::vector<TermId>& found) {
+    const auto index = static_cast<size_t>(id);
+    if (!term(id).by_column || seen_[index] == pass) return;
+    seen_[index] = pass;
+    if (level(id) < pass && cost(id) > cheap) return found.push_back(id);
+    for (const TermId operand : term(id).operands) collect(operand, pass, found);
+  }
+
+  /// What a pass computes, in order.
   void fill(int32_t pass) {
-    Phase& own = phase(pass);
-    for (const TermId reduction : own.reductions) visit(term(reduction).operands[0], pass);
-    for (const size_t store : own.stores) visit(kernel_.stores[store].term, pass);
-    for (const size_t sum : own.sums) visit(kernel_.sums[sum].term, pass);
+    std::fill(seen_.begin(), seen_.end(), -1);
+    for_each_root(pass, [&](TermId root) { visit(root, pass); });
   }
 
   void visit(TermId id, int32_t pass) {
-    const Term& t = term(id);
     const auto index = static_cast<size_t>(id);
-    if (!t.by_column || seen_[index] == pass) return;
+    if (!term(id).by_column || seen_[index] == pass) return;
     seen_[index] = pass;
-    if (level(id) < pass && cost(id) > cheap) {
-      if (last_use_[index] < 0) keep(id);
-      last_use_[index] = pass;
+    if (level(id) < pass && is_kept_[index]) {
+      last_use_[index] = std::max(last_use_[index], pass);
     } else {
-      for (const TermId operand : t.operands) visit(operand, pass);
+      for (const TermId operand : term(id).operands) visit(operand, pass);
     }
     phase(pass).terms.push_back(id);
-  }
-
-  /// Computes it in its own pass, if that does not do so already.
-  void keep(TermId id) {
-    const int32_t pass = level(id);
-    phase(pass).kept.push_back(id);
-    const std::vector<TermId>& there = phase(pass).terms;
-    if (std::find(there.begin(), there.end(), id) != there.end()) return;
-    const std::vector<int32_t> seen = seen_;
-    for (size_t i = 0; i < seen_.size(); ++i)
-      seen_[i] = std::find(there.begin(), there.end(), static_cast<TermId>(i)) == there.end()
-                     ? -1
-                     : pass;
-    visit(id, pass);
-    seen_ = seen;
   }
 
   void add_row_terms() {
@@ -140,6 +166,7 @@ class Division {
 
   const Kernel& kernel_;
   Phases phases_;
+  std::vector<bool> is_kept_;
   std::vector<int32_t> last_use_;  ///< the last pass that reads it from a row buffer
   std::vector<int32_t> seen_;      ///< the last pass that it was visited in
 };

@@ -57,14 +57,30 @@ MemoryWords memory_words_of(at::ScalarType dtype) {
 
 std::string name_of(const char* kind, int64_t index) { return kind + std::to_string(index); }
 
-/// A body for whole vectors of columns, and once more for those that are left.
+/// A body for whole vectors of columns, and once more for those that are left. Sums of short bodies
+/// are taken in several parts, since each addition has to wait for the one before.
 constexpr const char* for_columns = R"(template <class Body>
 INLINE void for_columns(long n, Body body) {
   long i = 0;
-  for (; i + LANES <= n; i += LANES) body(i, Full{});
-  if (i < n) body(i, Tail{(int)(n - i)});
+  for (; i + LANES <= n; i += LANES) body(i, Full{}, 0);
+  if (i < n) body(i, Tail{(int)(n - i)}, 0);
 }
 )";
+constexpr const char* for_columns_by_4 = R"(template <class Body>
+INLINE void for_columns_by_4(long n, Body body) {
+  long i = 0;
+  for (; i + 4 * LANES <= n; i += 4 * LANES) {
+    body(i, Full{}, 0);
+    body(i + LANES, Full{}, 1);
+    body(i + 2 * LANES, Full{}, 2);
+    body(i + 3 * LANES, Full{}, 3);
+  }
+  for (; i + LANES <= n; i += LANES) body(i, Full{}, 0);
+  if (i < n) body(i, Tail{(int)(n - i)}, 0);
+}
+)";
+/// Bodies that cost more are not taken in parts.
+constexpr int short_body = 24;
 
 /// Prints one kernel.
 class Printer {
@@ -84,7 +100,7 @@ class Printer {
     char hash[17];
     std::snprintf(hash, sizeof hash, "%016llx", static_cast<unsigned long long>(hash_bytes(key)));
     printed_.name = kernel_.name + "_" + hash;
-    const std::string function = std::string(for_columns) +
+    const std::string function = std::string(uses_parts_ ? for_columns_by_4 : "") + for_columns +
         "extern \"C\" void " + printed_.name +
         "(char* const* b, const long* n, const double* d, long row, long rows_end,\n"
         "    long first, long columns, char* sums, char* scratch) {\n" + body_ + "}\n";
@@ -134,7 +150,8 @@ class Printer {
     return "mask_i(" + t(term.operands[0]) + " " + sign + " " + t(term.operands[1]) + ")";
   }
   std::string identity(const Term& term) const;
-  void print_reduction_end(TermId id);
+  void print_reduction_end(TermId id, bool in_parts);
+  bool is_taken_in_parts(const Phase& phase) const;
   void store(const std::string& value, int32_t target, bool in_pass);
 
   const Kernel& kernel_;
@@ -142,6 +159,7 @@ class Printer {
   PrintedKernel printed_;
   std::string body_;
   int indent_ = 1;
+  bool uses_parts_ = false;
   size_t first_sum_ = 0;      ///< in sizes
   size_t row_buffer_at_ = 0;  ///< in sizes
 };
@@ -243,10 +261,13 @@ void Printer::print_phase(const Phase& phase, int32_t number) {
 }
 
 void Printer::print_pass(const Phase& phase, int32_t number) {
+  const bool in_parts = is_taken_in_parts(phase);
+  uses_parts_ |= in_parts;
   for (const TermId id : phase.reductions) {
     const TypeWords& type = words_for(term(id).type);
-    line(std::string(type.vector) + " s" + std::to_string(id) + " = " + type.set + "(" +
-         identity(term(id)) + ");");
+    const std::string first = std::string(type.set) + "(" + identity(term(id)) + ")";
+    line(std::string(type.vector) + " s" + std::to_string(id) + (in_parts ? "[4] = {" : "[1] = {") +
+         first + (in_parts ? ", " + first + ", " + first + ", " + first : "") + "};");
   }
   const size_t outer = kernel_.columns.empty() ? 0 : kernel_.columns.size() - 1;
   if (outer != 0) line("at = 0;");
@@ -254,12 +275,13 @@ void Printer::print_pass(const Phase& phase, int32_t number) {
     const std::string j = name_of("j", static_cast<int64_t>(axis));
     open("for (long " + j + " = 0; " + j + " < " + size(kernel_.rows.size() + axis) + "; ++" + j + ")");
   }
-  open("for_columns(columns, [&](long i, auto w) __attribute__((always_inline))");
+  open(std::string(in_parts ? "for_columns_by_4" : "for_columns") +
+       "(columns, [&](long i, auto w, int part) __attribute__((always_inline))");
   print_cells(phase, number);
   close("});");
   if (outer != 0) line("at += columns;");
   for (size_t axis = 0; axis < outer; ++axis) close();
-  for (const TermId id : phase.reductions) print_reduction_end(id);
+  for (const TermId id : phase.reductions) print_reduction_end(id, in_parts);
 }
 
 void Printer::print_cells(const Phase& phase, int32_t number) {
@@ -287,7 +309,7 @@ void Printer::print_cells(const Phase& phase, int32_t number) {
   for (const TermId id : phase.reductions) {
     const std::string value =
         "keep_first(" + t(term(id).operands[0]) + ", " + identity(term(id)) + ", w)";
-    const std::string name = name_of("s", id);
+    const std::string name = name_of("s", id) + "[part]";
     const std::string combined = term(id).op == Op::RowSum ? name + " + " + value
                                  : (term(id).op == Op::RowMax ? "maximum(" : "minimum(") + name +
                                        ", " + value + ")";
@@ -300,14 +322,26 @@ std::string Printer::identity(const Term& term) const {
   return term.op == Op::RowMax ? "-__builtin_inff()" : "__builtin_inff()";
 }
 
-void Printer::print_reduction_end(TermId id) {
+void Printer::print_reduction_end(TermId id, bool in_parts) {
   const Term& reduction = term(id);
   const TypeWords& type = words_for(reduction.type);
-  const char* fold = reduction.op == Op::RowSum   ? "sum_lanes"
-                     : reduction.op == Op::RowMax ? "max_lanes"
-                                                  : "min_lanes";
-  line(std::string("const ") + type.vector + " " + t(id) + " = " + type.set + "(" + fold + "(s" +
-       std::to_string(id) + "));");
+  const bool is_sum = reduction.op == Op::RowSum, is_max = reduction.op == Op::RowMax;
+  const std::string s = name_of("s", id);
+  const auto combined = [&](const std::string& one, const std::string& other) {
+    if (is_sum) return "(" + one + " + " + other + ")";
+    return (is_max ? "maximum(" : "minimum(") + one + ", " + other + ")";
+  };
+  const std::string all =
+      in_parts ? combined(combined(s + "[0]", s + "[1]"), combined(s + "[2]", s + "[3]")) : s + "[0]";
+  line(std::string("const ") + type.vector + " " + t(id) + " = " + type.set + "(" +
+       (is_sum ? "sum_lanes(" : is_max ? "max_lanes(" : "min_lanes(") + all + "));");
+}
+
+/// Whether a pass is short, and the order of its sums is what takes the time.
+bool Printer::is_taken_in_parts(const Phase& phase) const {
+  int cost = 0;
+  for (const TermId id : phase.terms) cost += traits_of(term(id).op).cost;
+  return !phase.reductions.empty() && cost < short_body;
 }
 
 void Printer::store(const std::string& value, int32_t target, bool in_pass) {
