@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <numeric>
 #include <thread>
 
@@ -17,14 +18,17 @@ namespace {
 constexpr size_t bytes_of_start = 2000;
 constexpr size_t most_files = 16;
 
+size_t processors() {
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
 /// Splits kernels into files of about the same length: the longest first, each to the file that is
 /// shortest then.
 std::vector<CompiledFile> group(const std::vector<KernelSource>& sources) {
   size_t bytes = 0;
   for (const KernelSource& source : sources) bytes += source.text.size();
-  const size_t processors = std::max(1u, std::thread::hardware_concurrency());
   const size_t count = std::min(
-      {processors, sources.size(), most_files, std::max(bytes / bytes_of_start, size_t{1})});
+      {processors(), sources.size(), most_files, std::max(bytes / bytes_of_start, size_t{1})});
   std::vector<size_t> order(sources.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
@@ -69,12 +73,16 @@ void compile_file(CompiledFile& file, const Target& target, const std::string& f
   ::unlink(binary.c_str());
 }
 
+/// One thread for each compiler that may run; the caller's is one of them.
 void compile_at_once(std::vector<CompiledFile>& files, const Target& target,
                      const std::string& folder) {
+  std::atomic<size_t> next{0};
+  const auto work = [&] {
+    for (size_t i = next++; i < files.size(); i = next++) compile_file(files[i], target, folder);
+  };
   std::vector<std::thread> others;
-  for (size_t i = 1; i < files.size(); ++i)
-    others.emplace_back([&, i] { compile_file(files[i], target, folder); });
-  if (!files.empty()) compile_file(files[0], target, folder);
+  for (size_t i = 1; i < std::min(files.size(), processors()); ++i) others.emplace_back(work);
+  work();
   for (std::thread& other : others) other.join();
 }
 
@@ -86,19 +94,20 @@ std::vector<CompiledFile> compile_kernels(const std::vector<KernelSource>& sourc
   for (CompiledFile& file : files) file.source = text_of_file(sources, file.kernels, target);
   compile_at_once(files, target, folder);
 
-  std::vector<CompiledFile> done;
+  std::vector<CompiledFile> done, singles;
   for (CompiledFile& file : files) {
     if (!file.binary.empty() || file.kernels.size() == 1) {
       done.push_back(std::move(file));
       continue;
     }
     for (const size_t kernel : file.kernels) {
-      CompiledFile& single = done.emplace_back();
+      CompiledFile& single = singles.emplace_back();
       single.kernels = {kernel};
       single.source = text_of_file(sources, single.kernels, target);
-      compile_file(single, target, folder);
     }
   }
+  compile_at_once(singles, target, folder);
+  std::move(singles.begin(), singles.end(), std::back_inserter(done));
   return done;
 }
 

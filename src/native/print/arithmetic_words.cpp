@@ -13,8 +13,27 @@ constexpr Word arithmetic[] = {
     return r;                                                \
   }
 )"},
-    {"sqrt", "\nLANE_BY_LANE(F, sqrt, __builtin_sqrtf)\n"},
-    {"sqrt", "\nLANE_BY_LANE(D, sqrt, __builtin_sqrt)\n", true},
+    // Clang leaves loops of 16 square roots as they are.
+    {"sqrt", R"(
+#if HAS(__builtin_elementwise_sqrt)
+INLINE F sqrt(F x) { return __builtin_elementwise_sqrt(x); }
+#elif LANES == 16 && defined(__AVX512F__) && defined(__clang__)
+INLINE F sqrt(F x) { return __builtin_ia32_sqrtps512(x, 4); }
+#else
+LANE_BY_LANE(F, sqrt, __builtin_sqrtf)
+#endif
+)"},
+    {"sqrt",
+     R"(
+#if HAS(__builtin_elementwise_sqrt)
+INLINE D sqrt(D x) { return __builtin_elementwise_sqrt(x); }
+#elif LANES == 8 && defined(__AVX512F__) && defined(__clang__)
+INLINE D sqrt(D x) { return __builtin_ia32_sqrtpd512(x, 4); }
+#else
+LANE_BY_LANE(D, sqrt, __builtin_sqrt)
+#endif
+)",
+     true},
     {"rsqrt", "\nINLINE F rsqrt(F x) { return 1.f / sqrt(x); }\n"},
     {"rsqrt", "\nINLINE D rsqrt(D x) { return 1. / sqrt(x); }\n", true},
     {"floor", "\nLANE_BY_LANE(F, floor, __builtin_floorf)\n"},
@@ -48,6 +67,10 @@ INLINE D copysign(D x, D sign) {
 }
 )",
      true},
+    // Of a number that is not negative.
+    {"with_sign_of", R"(
+INLINE F with_sign_of(F x, F sign) { return (F)((I)x | ((I)sign & (int)0x80000000)); }
+)"},
     // The sign of a NaN is 0, as in ATen.
     {"sign", R"(
 INLINE F sign(F x) { return __builtin_convertvector((x < 0.f) - (x > 0.f), F); }
@@ -93,9 +116,19 @@ INLINE D minimum(D a, D b) {
 INLINE L minimum(L a, L b) { return a < b ? a : b; }
 )",
      true},
-    // A bound, which is no NaN, is not crossed; a NaN remains.
+    // A bound, which is no NaN, is not crossed; a NaN remains. GCC does not see the instruction in
+    // the
+    // comparison with a constant.
     {"at_least", R"(
-INLINE F at_least(F x, F bound) { return bound > x ? bound : x; }
+INLINE F at_least(F x, F bound) {
+#if LANES == 16 && defined(__AVX512F__) && HAS(__builtin_ia32_maxps512_mask)
+  return __builtin_ia32_maxps512_mask(bound, x, F{}, -1, 4);
+#elif LANES == 8 && defined(__AVX2__) && HAS(__builtin_ia32_maxps256)
+  return __builtin_ia32_maxps256(bound, x);
+#else
+  return bound > x ? bound : x;
+#endif
+}
 INLINE I at_least(I x, I bound) { return bound > x ? bound : x; }
 )"},
     {"at_least",
@@ -105,7 +138,15 @@ INLINE L at_least(L x, L bound) { return bound > x ? bound : x; }
 )",
      true},
     {"at_most", R"(
-INLINE F at_most(F x, F bound) { return bound < x ? bound : x; }
+INLINE F at_most(F x, F bound) {
+#if LANES == 16 && defined(__AVX512F__) && HAS(__builtin_ia32_minps512_mask)
+  return __builtin_ia32_minps512_mask(bound, x, F{}, -1, 4);
+#elif LANES == 8 && defined(__AVX2__) && HAS(__builtin_ia32_minps256)
+  return __builtin_ia32_minps256(bound, x);
+#else
+  return bound < x ? bound : x;
+#endif
+}
 INLINE I at_most(I x, I bound) { return bound < x ? bound : x; }
 )"},
     {"at_most",

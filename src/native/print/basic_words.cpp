@@ -135,8 +135,8 @@ INLINE L from_mask(L mask) { return mask & 1; }
      true},
     {"any", R"(
 INLINE bool any(I mask) {
-#if LANES == 16 && defined(__AVX512F__)
-  return __builtin_ia32_ptestmd512(mask, mask, -1) != 0;
+#if LANES == 16 && defined(__AVX512DQ__)
+  return __builtin_ia32_cvtd2mask512(mask) != 0;
 #elif LANES == 8 && defined(__AVX2__)
   typedef long long M __attribute__((vector_size(32)));
   return !__builtin_ia32_ptestz256((M)mask, (M)mask);

@@ -27,7 +27,8 @@ INLINE D scale(D x, D n) {
 )",
      true},
     // e^r - 1 for |r| <= log(2) / 2.
-    {"expm1_near_zero", R"(
+    {"expm1_near_zero",
+     R"(
 INLINE D expm1_near_zero(D r) {
   D p = r * 0x1.1f955318d8b6dp-29 + 0x1.af5ebf6283db1p-26;
   p = p * r + 0x1.27e4c5ab380d5p-22;
@@ -41,7 +42,8 @@ INLINE D expm1_near_zero(D r) {
   p = p * r + 0.5;
   return p * (r * r) + r;
 }
-)"},
+)",
+     true},
     {"exp",
      R"(
 INLINE D exp(D x) {
@@ -126,7 +128,7 @@ INLINE D log(D x) {
 INLINE D log1p(D x) {
   const D sum = 1. + x;
   const WideParts part = parts(sum);
-  const D lost = scale(x - (sum - 1.), -part.e);
+  const D lost = scale(x - (sum - 1.), at_most(-part.e, set_d(1023.)));
   const D result = part.e * LN2_HIGH + log_near_one(part.m - 1. + lost, part.e * LN2_LOW);
   const L special = (x == 0.) | (x == __builtin_inf());
   return special ? x : result;

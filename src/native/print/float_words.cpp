@@ -11,7 +11,7 @@ constexpr Word float_functions[] = {
     // x * 2^n for whole n, also where the result is infinite, denormal or zero.
     {"scale", R"(
 INLINE F scale(F x, F n) {
-#if LANES == 16 && defined(__AVX512F__)
+#if LANES == 16 && defined(__AVX512VL__)
   return __builtin_ia32_scalefps512_mask(x, n, F{}, -1, 4);
 #elif LANES == 8 && defined(__AVX512VL__)
   return __builtin_ia32_scalefps256_mask(x, n, F{}, -1);
@@ -28,11 +28,25 @@ INLINE F nearest(F x) {
   return x + 0x1.8p23f - 0x1.8p23f;
 }
 )"},
-    // exp(x) = 2^n (1 + e) with |log(1 + e)| <= log(2) / 2, for x from -104 to 89.
-    {"exp", R"(
-INLINE F exp(F x) {
-  x = at_least(at_most(x, set_f(89.f)), set_f(-104.f));
+    // 2^n for the whole number n next to x, for |n| <= 126: the bits of 2^23 + 2^22 + n end with n.
+    {"Power", R"(
+struct Power { F n, value; };
+INLINE Power power_near(F x) {
+  const F t = x + (0x1.8p23f + 127.f);
+  return {t - (0x1.8p23f + 127.f), (F)((I)t << 23)};
+}
+)"},
+    // exp(x) = 2^n exp(r) with |r| <= log(2) / 2, for x from -104 to 89. The power has two factors,
+    // since 2^128 is no number and 2^-150 none of full precision.
+    {"exp_bounded", R"(
+INLINE F exp_bounded(F x) {
+#if (LANES == 8 || LANES == 16) && defined(__AVX512VL__)
   const F n = nearest(x * 0x1.715476p+0f);
+#else
+  const F both = x * 0x1.715476p+0f + (0x1.8p23f + 254.f);
+  const F half = x * 0x1.715476p-1f + (0x1.8p23f + 127.f);
+  const F n = both - (0x1.8p23f + 254.f);
+#endif
   const F r = x - n * 0x1.62e4p-1f - n * 0x1.7f7d1cp-20f;
   F p = r * 0x1.6a2352p-10f + 0x1.123a6cp-7f;
   p = p * r + 0x1.5558f4p-5f;
@@ -40,7 +54,16 @@ INLINE F exp(F x) {
   p = p * r + 0x1.fffffcp-2f;
   p = p * r + 1.f;
   p = p * r + 1.f;
+#if (LANES == 8 || LANES == 16) && defined(__AVX512VL__)
   return scale(p, n);
+#else
+  return p * (F)((I)half << 23) * (F)(((I)both - (I)half) << 23);
+#endif
+}
+)"},
+    {"exp", R"(
+INLINE F exp(F x) {
+  return exp_bounded(at_least(at_most(x, set_f(89.f)), set_f(-104.f)));
 }
 )"},
     {"exp2", R"(
@@ -57,19 +80,24 @@ INLINE F exp2(F x) {
   return scale(p, n);
 }
 )"},
-    {"expm1", R"(
-INLINE F expm1(F x) {
-  const F bounded = at_least(at_most(x, set_f(89.f)), set_f(-20.f));
-  const F n = nearest(bounded * 0x1.715476p+0f);
-  const F r = bounded - n * 0x1.62e4p-1f - n * 0x1.7f7d1cp-20f;
+    // exp(r) - 1 for |r| <= log(2) / 2.
+    {"expm1_near_zero", R"(
+INLINE F expm1_near_zero(F r) {
   F p = r * 0x1.6d99bcp-10f + 0x1.122880p-7f;
   p = p * r + 0x1.555486p-5f;
   p = p * r + 0x1.5554aep-3f;
   p = p * r + 0.5f;
-  p = p * (r * r) + r;
-  // Half of it, since 2^128 is not a number.
-  const F power = (F)((__builtin_convertvector(n, I) + 126) << 23);
-  const F result = 2.f * (p * power + (power - 0.5f));
+  return p * (r * r) + r;
+}
+)"},
+    {"expm1", R"(
+INLINE F expm1(F x) {
+  const F bounded = at_least(at_most(x, set_f(89.f)), set_f(-20.f));
+  const Power power = power_near(bounded * 0x1.715476p+0f - 1.f);
+  const F n = power.n + 1.f;
+  const F e = expm1_near_zero(bounded - n * 0x1.62e4p-1f - n * 0x1.7f7d1cp-20f);
+  // Half of it, since 2^128 is no number.
+  const F result = 2.f * (e * power.value + (power.value - 0.5f));
   return x == 0.f ? x : result;
 }
 )"},
@@ -133,7 +161,7 @@ INLINE F log10(F x) {
 INLINE F log1p(F x) {
   const F sum = 1.f + x;
   const Parts part = parts(sum);
-  const F lost = scale(x - (sum - 1.f), -part.e);
+  const F lost = scale(x - (sum - 1.f), at_most(-part.e, set_f(127.f)));
   const F result = part.e * 0x1.62e43p-1f + log_near_one(part.m - 1.f + lost);
   const I special = (x == 0.f) | (x == __builtin_inff());
   return special ? x : result;
@@ -143,8 +171,7 @@ INLINE F log1p(F x) {
     {"quotient", R"(
 INLINE F quotient(F x, F y) {
 #if LANES == 16 && defined(__AVX512F__)
-  F inverse = __builtin_ia32_rcp14ps512_mask(y, F{}, -1);
-  inverse = inverse * (1.f - y * inverse) + inverse;
+  const F inverse = __builtin_ia32_rcp14ps512_mask(y, F{}, -1);
   const F q = x * inverse;
   return (x - q * y) * inverse + q;
 #else
@@ -154,28 +181,29 @@ INLINE F quotient(F x, F y) {
 )"},
     {"sigmoid", R"(
 INLINE F sigmoid(F x) {
-  const F e = exp(-abs(x));
+  const F e = exp_bounded(at_least(-abs(x), set_f(-104.f)));
   return quotient(x < 0.f ? e : set_f(1.f), 1.f + e);
 }
 )"},
     // By expm1(-2|x|), which lies between -1 and 0.
     {"tanh", R"(
+#if LANES == 16 && defined(__AVX512F__)
+INLINE F tanh(F x) { return piecewise(x, 0x1.3fffffp3f, tanh_table); }
+#else
 INLINE F tanh(F x) {
   const F y = at_least(abs(x) * -2.f, set_f(-20.f));
-  const F n = nearest(y * 0x1.715476p+0f);
-  const F r = y - n * 0x1.62e4p-1f - n * 0x1.7f7d1cp-20f;
-  F p = r * 0x1.6d99bcp-10f + 0x1.122880p-7f;
-  p = p * r + 0x1.555486p-5f;
-  p = p * r + 0x1.5554aep-3f;
-  p = p * r + 0.5f;
-  p = p * (r * r) + r;
-  const F power = (F)((__builtin_convertvector(n, I) + 127) << 23);
-  const F e = p * power + (power - 1.f);
+  const Power power = power_near(y * 0x1.715476p+0f);
+  const F r = y - power.n * 0x1.62e4p-1f - power.n * 0x1.7f7d1cp-20f;
+  const F e = expm1_near_zero(r) * power.value + (power.value - 1.f);
   return copysign(quotient(e, e + 2.f), x);
 }
+#endif
 )"},
     // x + x p(x^2) up to 1, and 1 - 2^p(x) beyond.
     {"erf", R"(
+#if LANES == 16 && defined(__AVX512F__)
+INLINE F erf(F x) { return piecewise(x, 0x1.ffffffp1f, erf_table); }
+#else
 INLINE F erf(F x) {
   const F a = at_most(abs(x), set_f(4.f));
   const F z = a * a;
@@ -192,17 +220,17 @@ INLINE F erf(F x) {
   q = q * a - 0x1.d75f3ap-1f;
   q = q * a - 0x1.a0448cp+0f;
   q = q * a - 0x1.0252e4p-11f;
-  const F n = nearest(q);
-  const F r = q - n;
+  const Power power = power_near(q);
+  const F r = q - power.n;
   F e = r * 0x1.5bb9fcp-10f + 0x1.3cea9ep-7f;
   e = e * r + 0x1.c6b754p-5f;
   e = e * r + 0x1.ebf9bcp-3f;
   e = e * r + 0x1.62e42ap-1f;
   e = e * r + 1.f;
-  const F power = (F)((__builtin_convertvector(n, I) + 127) << 23);
-  const F far = 1.f - e * power;
-  return copysign(a > 1.f ? far : near, x);
+  const F far = 1.f - e * power.value;
+  return with_sign_of(a > 1.f ? far : near, x);
 }
+#endif
 )"},
     {"erfc", R"(
 INLINE F erfc(F x) {

@@ -61,10 +61,6 @@ INLINE F load_f32(const float* p, M m) { return load_lanes<F>(p, m); }
 INLINE F load_f32(const float* p, Tail m) {
   return __builtin_ia32_loadups512_mask(p, F{}, tail_bits(m));
 }
-#elif LANES == 8 && defined(__AVX512VL__)
-INLINE F load_f32(const float* p, Tail m) {
-  return __builtin_ia32_loadups256_mask(p, F{}, tail_bits(m));
-}
 #elif LANES == 8 && defined(__AVX2__)
 INLINE F load_f32(const float* p, Tail m) {
   return __builtin_ia32_maskloadps256((const F*)p, iota_i() < m.n);
@@ -79,10 +75,6 @@ INLINE void store_f32(float* p, F v, M m) { store_lanes(p, v, m); }
 #if LANES == 16 && defined(__AVX512F__)
 INLINE void store_f32(float* p, F v, Tail m) {
   __builtin_ia32_storeups512_mask(p, v, tail_bits(m));
-}
-#elif LANES == 8 && defined(__AVX512VL__)
-INLINE void store_f32(float* p, F v, Tail m) {
-  __builtin_ia32_storeups256_mask(p, v, tail_bits(m));
 }
 #elif LANES == 8 && defined(__AVX2__)
 INLINE void store_f32(float* p, F v, Tail m) {

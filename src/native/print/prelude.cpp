@@ -33,8 +33,8 @@ bool is_wide_type(std::string_view identifier) {
 class Dictionary {
  public:
   Dictionary() {
-    for (const std::span<const Word> words :
-         {basic_words(), memory_words(), arithmetic_words(), float_words(), double_words()})
+    for (const std::span<const Word> words : {basic_words(), memory_words(), arithmetic_words(),
+                                              table_words(), float_words(), double_words()})
       for (const Word& word : words) places_[word.name].push_back(add(word));
     for (Entry& entry : entries_)
       for_each_identifier(entry.word->text, [&](std::string_view identifier) {

@@ -25,6 +25,7 @@ std::string with_prelude(const std::string& kernel, int lanes);
 std::span<const Word> basic_words();
 std::span<const Word> memory_words();
 std::span<const Word> arithmetic_words();
+std::span<const Word> table_words();
 std::span<const Word> float_words();
 std::span<const Word> double_words();
 
