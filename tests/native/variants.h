@@ -3,6 +3,7 @@
 #include <ATen/Version.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,11 +43,40 @@ inline std::vector<KernelAddress> build_for(
   return library.build(sources);
 }
 
-/// As above, for one function of a type.
-template <class Function>
-Function* build_one(const Variant& variant, const std::string& name, const std::string& text) {
-  return reinterpret_cast<Function*>(build_for(variant, {{name, text}}).at(0));
-}
+/// Functions that are compiled together, and what is to be checked of each.
+class Batch {
+ public:
+  explicit Batch(Variant variant) : variant_(std::move(variant)) {}
+  Batch(const Batch&) = delete;
+  Batch& operator=(const Batch&) = delete;
+  ~Batch() {
+    const std::vector<KernelAddress> addresses = build_for(variant_, functions_);
+    for (size_t i = 0; i < addresses.size(); ++i) {
+      SCOPED_TRACE(functions_[i].second);
+      EXPECT_NE(addresses[i], nullptr);
+      if (addresses[i] != nullptr) checks_[i](addresses[i]);
+    }
+  }
+
+  const Variant& variant() const { return variant_; }
+
+  /// Adds a function with these parameters and this body; it is compiled and checked when the batch
+  /// ends.
+  template <class Function>
+  void add(const std::string& parameters, const std::string& body,
+           std::function<void(Function*)> check) {
+    const std::string name = "run_" + std::to_string(functions_.size());
+    functions_.emplace_back(
+        name, "extern \"C\" void " + name + "(" + parameters + ") {\n" + body + "\n}\n");
+    checks_.push_back(
+        [check](KernelAddress address) { check(reinterpret_cast<Function*>(address)); });
+  }
+
+ private:
+  Variant variant_;
+  std::vector<std::pair<std::string, std::string>> functions_;
+  std::vector<std::function<void(KernelAddress)>> checks_;
+};
 
 /// A test with each variant.
 class EachVariant : public ::testing::TestWithParam<Variant> {};

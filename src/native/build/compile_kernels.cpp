@@ -6,6 +6,7 @@
 #include <atomic>
 #include <iterator>
 #include <numeric>
+#include <system_error>
 #include <thread>
 
 #include "base/files.h"
@@ -17,6 +18,8 @@ namespace {
 /// What starting a compiler and a linker costs, in bytes of text that could be compiled instead.
 constexpr size_t bytes_of_start = 2000;
 constexpr size_t most_files = 16;
+/// The first error matters; a broken vector type makes hundreds.
+constexpr size_t longest_errors = 1000;
 
 size_t processors() {
   return std::max(1u, std::thread::hardware_concurrency());
@@ -64,7 +67,8 @@ void compile_file(CompiledFile& file, const Target& target, const std::string& f
   arguments.insert(arguments.end(), {binary, source, "-lm"});
   if (write_file(source, file.source)) {
     const ProcessResult result = run_process(target.compiler, arguments);
-    file.errors = result.started ? result.output : target.compiler + " could not be started";
+    file.errors = result.started ? result.output.substr(0, longest_errors)
+                                 : target.compiler + " could not be started";
     if (!result.ok() || !read_file(binary, file.binary)) file.binary.clear();
   } else {
     file.errors = folder + " cannot be written to";
@@ -81,7 +85,11 @@ void compile_at_once(std::vector<CompiledFile>& files, const Target& target,
     for (size_t i = next++; i < files.size(); i = next++) compile_file(files[i], target, folder);
   };
   std::vector<std::thread> others;
-  for (size_t i = 1; i < std::min(files.size(), processors()); ++i) others.emplace_back(work);
+  try {
+    for (size_t i = 1; i < std::min(files.size(), processors()); ++i) others.emplace_back(work);
+  } catch (const std::system_error&) {
+    // No more threads can be had: those that there are do it all.
+  }
   work();
   for (std::thread& other : others) other.join();
 }

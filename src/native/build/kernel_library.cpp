@@ -1,12 +1,12 @@
 #include "native/build/kernel_library.h"
 
+#include <c10/util/ScopeExit.h>
 #include <dlfcn.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <utility>
 
-#include "base/files.h"
 #include "base/log.h"
 #include "native/build/cache_folder.h"
 #include "native/build/digest.h"
@@ -62,16 +62,14 @@ std::vector<KernelAddress> KernelLibrary::build(const std::vector<KernelSource>&
       if (std::exchange(builder, process) != process) wanted.push_back({keys[i], sources[i]});
     }
   }
-  load_from_cache(wanted);
-  compile(wanted);
+  {
+    // Also when something throws: others may wait for these.
+    const auto publishing = c10::make_scope_exit([&] { publish(wanted); });
+    load_from_cache(wanted);
+    compile(wanted);
+  }
 
   std::unique_lock<std::mutex> lock(mutex_);
-  for (const Wanted& kernel : wanted) {
-    kernels_[kernel.key] = kernel.address;
-    builders_.erase(kernel.key);
-    if (kernel.address == nullptr) ++counters_.failed;
-  }
-  built_.notify_all();
   std::vector<KernelAddress> addresses;
   for (const std::string& key : keys) {
     built_.wait(lock, [&] { return kernels_.count(key) != 0; });
@@ -79,6 +77,16 @@ std::vector<KernelAddress> KernelLibrary::build(const std::vector<KernelSource>&
   }
   counters_.seconds += seconds_since(start);
   return addresses;
+}
+
+void KernelLibrary::publish(const std::vector<Wanted>& wanted) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const Wanted& kernel : wanted) {
+    kernels_[kernel.key] = kernel.address;
+    builders_.erase(kernel.key);
+    if (kernel.address == nullptr) ++counters_.failed;
+  }
+  built_.notify_all();
 }
 
 void* KernelLibrary::open(const std::string& library, const std::string& bytes,
@@ -94,7 +102,7 @@ void* KernelLibrary::open(const std::string& library, const std::string& bytes,
 }
 
 void KernelLibrary::load_from_cache(std::vector<Wanted>& wanted) {
-  if (store_ == nullptr) return;
+  if (store_ == nullptr || settings_.target.compiler.empty()) return;
   for (Wanted& kernel : wanted) {
     const std::string library = store_->library_of(kernel.key);
     if (library.empty()) continue;
@@ -164,9 +172,9 @@ void KernelLibrary::load_compiled(const CompiledFile& file, std::vector<Wanted*>
 void KernelLibrary::warn_about(const CompiledFile& file, const Wanted& kernel,
                                const std::string& reason) const {
   std::string message = "ahead: the kernel " + kernel.source.name + " cannot be used: " + reason;
-  const std::string source =
-      store_ == nullptr ? "" : store_->work_folder() + "/" + kernel.source.name + ".failed.cpp";
-  if (!source.empty() && write_file(source, file.source)) message += "\nIts source is " + source;
+  const std::string path =
+      store_ == nullptr ? "" : store_->add_failed(kernel.source.name, file.source);
+  if (!path.empty()) message += "\nIts source is " + path;
   warn_once(message);
 }
 

@@ -58,6 +58,7 @@ class KernelLibrary {
   };
 
   std::string key_of(const KernelSource& source) const;
+  void publish(const std::vector<Wanted>& wanted);
   void load_from_cache(std::vector<Wanted>& wanted);
   void compile(std::vector<Wanted>& wanted);
   void load_compiled(const CompiledFile& file, std::vector<Wanted*>& wanted);

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdio>
 #include <ctime>
+#include <map>
 #include <memory>
 #include <sstream>
 #include <utility>
@@ -19,12 +20,14 @@
 namespace ahead::native {
 namespace {
 
-constexpr time_t abandoned_after_seconds = 3600;
+constexpr int64_t one_second = 1'000'000'000;
+constexpr int64_t abandoned_after = 3600 * one_second;
 
 struct FileFacts {
   std::string name;
-  uint64_t bytes;
-  time_t used;
+  uint64_t bytes = 0;
+  /// In nanoseconds since the beginning of 1970.
+  int64_t used = 0;
 };
 
 std::vector<FileFacts> files_of(const std::string& folder) {
@@ -34,7 +37,8 @@ std::vector<FileFacts> files_of(const std::string& folder) {
   while (const dirent* entry = ::readdir(stream.get())) {
     struct stat facts {};
     if (::fstatat(::dirfd(stream.get()), entry->d_name, &facts, 0) == 0 && S_ISREG(facts.st_mode))
-      files.push_back({entry->d_name, static_cast<uint64_t>(facts.st_size), facts.st_mtime});
+      files.push_back({entry->d_name, static_cast<uint64_t>(facts.st_size),
+                       facts.st_mtim.tv_sec * one_second + facts.st_mtim.tv_nsec});
   }
   return files;
 }
@@ -54,9 +58,11 @@ constexpr const char* kernel_line = "// kernel ";
 KernelStore::KernelStore(std::string folder, uint64_t byte_limit)
     : kernels_(folder + "/kernels"),
       libraries_(folder + "/libraries"),
+      failed_(folder + "/failed"),
       work_(folder + "/work"),
       byte_limit_(byte_limit) {
-  for (const std::string& part : {kernels_, libraries_, work_}) ::mkdir(part.c_str(), 0700);
+  for (const std::string& part : {kernels_, libraries_, failed_, work_})
+    ::mkdir(part.c_str(), 0700);
 }
 
 std::string KernelStore::library_of(const std::string& key) const {
@@ -95,22 +101,33 @@ std::string KernelStore::add(const std::string& binary, const std::string& sourc
   return library;
 }
 
-void KernelStore::remove_oldest() {
-  const time_t now = std::time(nullptr);
-  for (const FileFacts& file : files_of(work_))
-    if (file.used + abandoned_after_seconds < now) ::unlink((work_ + "/" + file.name).c_str());
+std::string KernelStore::add_failed(const std::string& name, const std::string& source) const {
+  const std::string path = failed_ + "/" + name + ".cpp";
+  return write_whole(path, source, work_) ? path : "";
+}
 
-  std::vector<FileFacts> files = files_of(libraries_);
+void KernelStore::remove_oldest() {
+  const int64_t now = std::time(nullptr) * one_second;
+  for (const std::string& folder : {work_, failed_})
+    for (const FileFacts& file : files_of(folder))
+      if (file.used + abandoned_after < now) ::unlink((folder + "/" + file.name).c_str());
+
+  // A library and its source are one; both bear the name of the library.
+  std::map<std::string, FileFacts> libraries;
   uint64_t bytes = 0;
-  for (const FileFacts& file : files) bytes += file.bytes;
-  std::sort(files.begin(), files.end(),
-            [](const FileFacts& a, const FileFacts& b) { return a.used < b.used; });
-  for (const FileFacts& file : files) {
+  for (const FileFacts& file : files_of(libraries_)) {
+    FileFacts& library = libraries[file.name.substr(0, file.name.find('.'))];
+    library.bytes += file.bytes;
+    library.used = std::max(library.used, file.used);
+    bytes += file.bytes;
+  }
+  std::vector<std::pair<int64_t, std::string>> oldest_first;
+  for (const auto& [name, library] : libraries) oldest_first.emplace_back(library.used, name);
+  std::sort(oldest_first.begin(), oldest_first.end());
+  for (const auto& [used, name] : oldest_first) {
     if (bytes <= byte_limit_) return;
-    const size_t dot = file.name.rfind(".so");
-    if (dot == std::string::npos) continue;
-    remove_library(file.name.substr(0, dot));
-    bytes -= std::min(bytes, file.bytes);
+    remove_library(name);
+    bytes -= libraries[name].bytes;
   }
 }
 

@@ -31,6 +31,9 @@ class KernelStore {
   std::string add(const std::string& binary, const std::string& source,
                   const std::vector<StoredKernel>& kernels);
 
+  /// Keeps the source of a kernel that does not compile; returns its path, empty if that fails.
+  std::string add_failed(const std::string& name, const std::string& source) const;
+
   /// A folder for unfinished files, on the same disk.
   const std::string& work_folder() const { return work_; }
 
@@ -38,7 +41,7 @@ class KernelStore {
   void remove_oldest();
   void remove_library(const std::string& library);
 
-  std::string kernels_, libraries_, work_;
+  std::string kernels_, libraries_, failed_, work_;
   uint64_t byte_limit_;
 };
 
