@@ -7,6 +7,7 @@
 #include <fstream>
 #include <thread>
 
+#include "base/environment.h"
 #include "base/files.h"
 #include "native/build/cache_folder.h"
 #include "native/build/kernel_library.h"
@@ -46,6 +47,24 @@ std::vector<std::string> names_in(const std::string& folder) {
   ::closedir(stream);
   return names;
 }
+
+/// Sets a variable for as long as it lives.
+class EnvironmentVariable {
+ public:
+  EnvironmentVariable(const char* name, const std::string& value)
+      : name_(name), before_(environment(name)) {
+    ::setenv(name, value.c_str(), 1);
+  }
+  EnvironmentVariable(const EnvironmentVariable&) = delete;
+  EnvironmentVariable& operator=(const EnvironmentVariable&) = delete;
+  ~EnvironmentVariable() {
+    before_.empty() ? ::unsetenv(name_) : ::setenv(name_, before_.c_str(), 1);
+  }
+
+ private:
+  const char* name_;
+  std::string before_;
+};
 
 /// A cache of its own for each test.
 class Build : public ::testing::Test {
@@ -181,13 +200,19 @@ TEST_F(Build, LeavesOutOnlyTheCulprit) {
 }
 
 TEST_F(Build, NeedsACompiler) {
-  ::setenv("AHEAD_CC", "/nonexistent/compiler", 1);
-  const Target none = find_target("DEFAULT");
-  ::setenv("AHEAD_CC", "false", 1);  // a program, but no compiler
-  const Target false_one = find_target("DEFAULT");
-  ::setenv("AHEAD_CC", host_target().compiler.c_str(), 1);
-  const Target named = find_target("DEFAULT");
-  ::unsetenv("AHEAD_CC");
+  Target none, false_one, named;
+  {
+    const EnvironmentVariable name("AHEAD_CC", "/nonexistent/compiler");
+    none = find_target("DEFAULT");
+  }
+  {
+    const EnvironmentVariable name("AHEAD_CC", "false");  // a program, but no compiler
+    false_one = find_target("DEFAULT");
+  }
+  {
+    const EnvironmentVariable name("AHEAD_CC", host_target().compiler);
+    named = find_target("DEFAULT");
+  }
   EXPECT_EQ(none.compiler, "");
   EXPECT_EQ(false_one.compiler, "");
   EXPECT_EQ(named.compiler, host_target().compiler);
@@ -200,11 +225,10 @@ TEST_F(Build, UsesOnlyFoldersOfItsOwn) {
   EXPECT_TRUE(is_private_folder(folder_));
   ::chmod(folder_.c_str(), 0777);
   EXPECT_FALSE(is_private_folder(folder_));
-  ::setenv("AHEAD_CACHE_DIR", folder_.c_str(), 1);
+  const EnvironmentVariable name("AHEAD_CACHE_DIR", folder_);
   EXPECT_EQ(find_cache_folder(), "");
   ::chmod(folder_.c_str(), 0755);
   EXPECT_EQ(find_cache_folder(), folder_);
-  ::unsetenv("AHEAD_CACHE_DIR");
   EXPECT_FALSE(is_private_folder("/proc/nonexistent/folder"));
   constexpr uid_t somebody = 12345;
   const bool is_given_away = ::chown(folder_.c_str(), somebody, static_cast<gid_t>(-1)) == 0;
@@ -274,8 +298,8 @@ TEST(BuildWorker, BuildsSixKernels) {
 }
 
 TEST_F(Build, ProcessesShareTheCache) {
-  ::setenv("AHEAD_CACHE_DIR", folder_.c_str(), 1);
-  ::setenv("AHEAD_TEST_BUILD_WORKER", "1", 1);
+  const EnvironmentVariable cache("AHEAD_CACHE_DIR", folder_);
+  const EnvironmentVariable worker("AHEAD_TEST_BUILD_WORKER", "1");
   const auto work = [] { return run_process("/proc/self/exe", {"--gtest_filter=BuildWorker.*"}); };
   std::vector<std::thread> processes;
   std::atomic<int> right{0};
@@ -285,8 +309,6 @@ TEST_F(Build, ProcessesShareTheCache) {
   const ProcessResult later = work();
   EXPECT_TRUE(later.ok()) << later.output;
   EXPECT_NE(later.output.find("6 from the cache"), std::string::npos) << later.output;
-  ::unsetenv("AHEAD_TEST_BUILD_WORKER");
-  ::unsetenv("AHEAD_CACHE_DIR");
 }
 
 }  // namespace ahead::native::build_test
