@@ -92,5 +92,20 @@ int main(int argc, char** argv) {
                               {.dynamic = ahead::Dynamic::Static});
   for (int64_t call = 0; call < 6; ++call) apart(torch::randn({2 + call % 2}));
   check(apart.stats().compilations == 2, "Dynamic::Static compiles each size on its own");
+
+  // Or, once eight sizes agreed, do without observing new ones.
+  auto trusting = ahead::compile([](const Tensor& x) { return x.sin() * 2; },
+                                 {.dynamic = ahead::Dynamic::Trusting});
+  for (int64_t call = 0; call < 100; ++call) trusting(torch::randn({2 + call}));
+  check(trusting.stats().observed_calls < 20, "Dynamic::Trusting serves sizes that are new");
+
+  // A mark says what changes: the second size is enough for one program.
+  auto marked = ahead::compile([](const Tensor& x) { return x.sin() * 2; });
+  for (int64_t call = 0; call < 2; ++call) {
+    const Tensor x = torch::randn({2 + call});
+    ahead::mark_dynamic(x, 0);
+    marked(x);
+  }
+  check(marked.stats().compilations == 1, "mark_dynamic prepares for other sizes");
   return check.exit_code();
 }

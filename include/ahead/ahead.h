@@ -20,6 +20,7 @@
 #include "ahead/graph_signature.h"
 #include "ahead/host_state.h"
 #include "ahead/interpret.h"
+#include "ahead/mark.h"
 #include "ahead/memory.h"
 #include "ahead/optim.h"
 #include "ahead/options.h"

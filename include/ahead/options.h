@@ -23,6 +23,9 @@ enum class Dynamic : uint8_t {
   /// sizes is observed once.
   Automatic,
   Static,  ///< each combination of sizes is compiled on its own
+  /// As Automatic, but once eight combinations of sizes agreed with the program, it serves others
+  /// without looking. A function that treats some sizes otherwise may then give wrong results.
+  Trusting,
 };
 
 /// What happens if a custom operator does not do what its schema says.

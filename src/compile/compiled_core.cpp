@@ -39,7 +39,7 @@ const std::shared_ptr<torch::nn::Module>& checked(
 }
 
 Options checked(Options options) {
-  check_enumerator(options.dynamic, Dynamic::Static, "dynamic");
+  check_enumerator(options.dynamic, Dynamic::Trusting, "dynamic");
   check_enumerator(options.partitioner.kind(), Partitioner::MinCut, "partitioner");
   check_enumerator(options.confirm.kind(), Confirm::Never, "confirm");
   check_enumerator(options.backward_autocast.kind(), BackwardAutocast::Off, "backward_autocast");
@@ -103,11 +103,13 @@ void CompiledCore::State::forget_programs() {
   sized_entries.clear();
   sized_programs.clear();
   skeletons.clear();
+  agreed.clear();
 }
 
 void CompiledCore::State::remove(const std::shared_ptr<Entry>& entry) {
   if (entry->compiled.sized != nullptr) {
     sized_programs.remove(entry->compiled.sized);
+    agreed.forget(*entry->compiled.sized);
     return sized_entries.remove(entry->compiled.sized);
   }
   auto changed = std::make_shared<Entries>(*entries.load());
@@ -220,6 +222,16 @@ std::string CompiledCore::explain(const FlatTree& inputs) const {
     return fits;
   });
   if (!text.empty()) return text;
+  if (options_.dynamic == Dynamic::Trusting) {
+    const AgreedSizes::Call call{now, state_->modules, options_.depends_on};
+    std::shared_ptr<const AgreedSizes::Agreement> agreement;
+    {
+      std::lock_guard<std::mutex> lock(state_->mutex);
+      agreement = state_->agreed.find(call);
+    }
+    if (agreement != nullptr && make_trusted_entry(*agreement, call) != nullptr)
+      return "a program for many sizes is trusted with these";
+  }
   if (!state_->sized_entries.empty())
     text = "the program for many sizes was not seen with these sizes yet";
   for (size_t i = 0; i < entries->size(); ++i) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "compile/agreed_sizes.h"
 #include "compile/entry.h"
 #include "compile/module_watch.h"
 #include "compile/recent_calls.h"
@@ -57,6 +58,8 @@ struct CompiledCore::State {
   /// Arguments of these sizes came while new sizes were not worth observing; see RecentCalls.
   std::unordered_set<uint64_t> sizes_seen;
   bool said_passing = false;
+  /// For Dynamic::Trusting.
+  AgreedSizes agreed;
   observe::HostSnapshot last_host;  ///< after the last observed call
   /// What the function does depends on which leaves have a gradient: programs are guarded by that.
   std::atomic<bool> depends_on_grads{false};

@@ -56,6 +56,14 @@ bool CallKind::fits(const Situation& now, const compiling::ModuleWatch& watch,
          has_structure(now.inputs.spec) && (dependence == nullptr || depends_on.is(*dependence));
 }
 
+bool CallKind::fits_but_for_sizes(const Situation& now, const compiling::ModuleWatch& watch,
+                                  const Dependence& depends_on,
+                                  const std::vector<at::Tensor>& arguments) const {
+  return !wrapped && now.outer == nullptr && ambient == now.ambient && watch.holds(modules) &&
+         guard.holds_but_for_sizes(*plan, arguments) && has_structure(now.inputs.spec) &&
+         (dependence == nullptr || depends_on.is(*dependence));
+}
+
 std::string CallKind::reason(const Situation& now, const compiling::ModuleWatch& watch,
                              const Dependence& depends_on,
                              const std::vector<at::Tensor>& arguments) const {
@@ -161,6 +169,26 @@ std::string Entry::reason(const Situation& now, const compiling::ModuleWatch& wa
     return "an optimizer, or another state of the host's, is gone or has other parameters, tensors "
            "or options";
   return kind_by_arguments->reason(now, watch, depends_on, now.inputs.leaves);
+}
+
+void Entry::take_over(const Entry& other, std::shared_ptr<const runtime::CallPlan> plan,
+                      std::vector<int64_t> sizes) {
+  prototype = other.prototype;
+  compiled = other.compiled;
+  compiled.plan = std::move(plan);
+  compiled.sizes = std::move(sizes);
+  grads = other.grads;
+  hooks = other.hooks;
+  leaves_without_grads = other.leaves_without_grads;
+  seen.store(other.seen.load());
+  is_trusted = true;
+  const auto copy = [](const std::vector<std::atomic<size_t>>& counts) {
+    std::vector<std::atomic<size_t>> copied(counts.size());
+    for (size_t i = 0; i < counts.size(); ++i) copied[i].store(counts[i].load());
+    return copied;
+  };
+  owners = copy(other.owners);
+  owners_of_objects = copy(other.owners_of_objects);
 }
 
 void Entry::count_owners() {

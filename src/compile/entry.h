@@ -56,6 +56,10 @@ struct CallKind {
   /// Whether a call is of this kind.
   bool fits(const Situation& now, const compiling::ModuleWatch& watch, const Dependence& depends_on,
             const std::vector<at::Tensor>& arguments) const;
+  /// The same, were the sizes of arguments others. Kinds of calls with wrappers fit none.
+  bool fits_but_for_sizes(const Situation& now, const compiling::ModuleWatch& watch,
+                          const Dependence& depends_on,
+                          const std::vector<at::Tensor>& arguments) const;
   /// Why it is not, in words; empty: it is.
   std::string reason(const Situation& now, const compiling::ModuleWatch& watch,
                      const Dependence& depends_on, const std::vector<at::Tensor>& arguments) const;
@@ -161,6 +165,8 @@ struct Entry {
   std::atomic<uint64_t> last_run{0};
   bool reads_values = false;
   bool has_state = false;
+  /// No call of these sizes was observed: others say what the program does; see AgreedSizes.
+  bool is_trusted = false;
   /// If it has state: the kind of call by its arguments alone. None: that is `kind`.
   std::optional<CallKind> kind_by_arguments;
   /// Held while a program runs that has state.
@@ -175,6 +181,11 @@ struct Entry {
   /// Why it is not, in words; empty: it is.
   std::string reason(const Situation& now, const compiling::ModuleWatch& watch,
                      const Dependence& depends_on) const;
+
+  /// Takes all that does not depend on sizes from another entry of the same program, whose plan for
+  /// these sizes this one is to run.
+  void take_over(const Entry& other, std::shared_ptr<const runtime::CallPlan> plan,
+                 std::vector<int64_t> sizes);
 
   /// Notes how many owners each captured tensor has now, once the program is known to be right.
   void count_owners();

@@ -43,6 +43,7 @@ class ObservedCall {
   bool had_many_values(size_t real) const;
   /// Whether a program for many sizes may be made of a recording.
   bool may_be_sized(const Observation::State& observation, const observe::Tape& tape) const;
+  void note_tape(const Observation::State& observation, const observe::Tape& tape);
   void note_refusal(Candidate& candidate, const std::string& reason);
   void note_waiting();
   std::string why_never_settled(const Observation::State& observation,
@@ -57,6 +58,14 @@ class ObservedCall {
                               const std::vector<at::Tensor>& arguments, const Options& options,
                               const observe::Tape* before, compiling::ManySizes* sizes = nullptr,
                               runtime::StaticArguments static_arguments = {});
+  /// What Dynamic::Trusting compares calls by.
+  AgreedSizes::Call call_of(const Situation& now) const {
+    return {now, state_.modules, options_.depends_on};
+  }
+  /// An entry for sizes that no call had before; null: these have to be observed.
+  std::shared_ptr<Entry> trust(const Situation& now);
+  /// Lets no call run for sizes that were not observed, since it was seen that they matter.
+  void distrust(const Observation::State& observation);
   /// Whether one more program may be made.
   bool is_within_limit() const;
   /// Whether a program for many sizes may turn out to be right for a call that none fits.

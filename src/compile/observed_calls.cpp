@@ -11,6 +11,7 @@
 #include "observe/tape/expect.h"
 #include "runtime/call/call.h"
 #include "runtime/call/surroundings.h"
+#include "tensors/size_marks.h"
 
 /// Calls of functions that are observed: which run from a program, and which are recorded.
 namespace ahead::detail {
@@ -89,7 +90,7 @@ Served ObservedCall::serve(const Situation& now) {
   state_.for_each_fitting(now, options_, [&](const std::shared_ptr<Entry>& entry) {
     is_eager = !entry->eager_reason.empty();
     if (is_eager) return true;
-    if (!entry->compiled.free.empty() && this->is_due(*entry)) {
+    if ((!entry->compiled.free.empty() || entry->is_trusted) && this->is_due(*entry)) {
       rechecked = entry;
       return true;
     }
@@ -101,6 +102,10 @@ Served ObservedCall::serve(const Situation& now) {
     return served.entry != nullptr;
   });
   if (served.entry != nullptr) return served;
+  if (!is_eager && entries.empty() && rechecked == nullptr) {
+    if (const std::shared_ptr<Entry> trusted = trust(now)) served = run(trusted, now);
+    if (served.entry != nullptr) return served;
+  }
   if (is_eager || (entries.empty() && rechecked == nullptr && is_passing(now)))
     return run_eagerly();
   const size_t num_fitting = entries.size();
@@ -112,6 +117,36 @@ Served ObservedCall::serve(const Situation& now) {
     served.observation->state->rechecked = std::move(rechecked);
   }
   return served;
+}
+
+std::shared_ptr<Entry> ObservedCall::trust(const Situation& now) {
+  if (options_.dynamic != Dynamic::Trusting || options_.confirm == Confirm::EveryCall)
+    return nullptr;
+  std::shared_ptr<const AgreedSizes::Agreement> agreement;
+  uint64_t generation = 0;
+  {
+    std::lock_guard<std::mutex> lock(state_.mutex);
+    agreement = state_.agreed.find(call_of(now));
+    generation = state_.generation;
+  }
+  if (agreement == nullptr || !agreement->last->seen.load()->host.holds(*now.host)) return nullptr;
+  std::shared_ptr<Entry> entry = make_trusted_entry(*agreement, call_of(now));
+  if (entry == nullptr || is_due(*entry)) return nullptr;
+  std::lock_guard<std::mutex> lock(state_.mutex);
+  // What was known may have been forgotten meanwhile.
+  if (generation != state_.generation || state_.agreed.find(call_of(now)) == nullptr)
+    return nullptr;
+  state_.add(entry, now.inputs);
+  return entry;
+}
+
+void ObservedCall::distrust(const Observation::State& observation) {
+  const bool is_this = observation.rechecked != nullptr && observation.rechecked->is_trusted;
+  if (!state_.sized_entries.remove_trusted() && !is_this) return;
+  state_.say(
+      "Options::dynamic: the function does something else for some sizes, and calls of others were "
+      "trusted. Results of these may be wrong. Use Dynamic::Automatic",
+      " New sizes are observed from now on.");
 }
 
 /// Adds programs whose state somebody replaced: they are right again once the new state is known.
@@ -219,7 +254,9 @@ bool ObservedCall::may_fit_other_sizes(const Situation& now) {
 bool ObservedCall::is_passing(const Situation& now) {
   // A data set may well have some dozens of sizes, each of which comes again.
   constexpr size_t few_sizes = 128;
-  if (state_.sized_entries.all()->size() < few_sizes || !state_.recent.are_all_new()) return false;
+  if (state_.sized_entries.all()->size() < few_sizes || !state_.recent.are_all_new() ||
+      tensors::is_any_dynamic(now.inputs.leaves))
+    return false;
   std::lock_guard<std::mutex> lock(state_.mutex);
   constexpr size_t most_sizes = 4 * SizedEntries::kMost;
   if (state_.sizes_seen.size() >= most_sizes) state_.sizes_seen.clear();

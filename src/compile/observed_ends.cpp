@@ -3,11 +3,13 @@
 #include <algorithm>
 
 #include "ahead/errors.h"
+#include "base/hash.h"
 #include "compile/observed_call.h"
 #include "compile/state_run.h"
 #include "compile/tape_rules.h"
 #include "observe/state/state_tensor.h"
 #include "observe/tape/skeleton.h"
+#include "tensors/size_marks.h"
 
 /// What comes of a recording: a program, a reason to run eagerly, or nothing yet.
 namespace ahead::detail {
@@ -139,8 +141,15 @@ bool ObservedCall::is_ready(const Observation::State& observation,
   constexpr size_t most_skeletons = 256;
   if (state_.skeletons.size() >= most_skeletons) state_.skeletons.clear();
   constexpr size_t most_reals = 8;
-  auto& seen = state_.skeletons[observe::skeleton_of(*tape)];
-  is_like_others_ = is_first && !seen.empty();
+  uint64_t skeleton = observe::skeleton_of(*tape);
+  for (const int64_t each : tensors::static_sizes(observation.inputs.leaves))
+    skeleton = hash_combine(skeleton, static_cast<uint64_t>(each));
+  auto& seen = state_.skeletons[skeleton];
+  const auto is_changing = [](const at::Tensor& leaf) { return tensors::changing_dims(leaf) != 0; };
+  // What is marked to change is remembered at once, to be compared with the next size.
+  is_like_others_ =
+      is_first && (!seen.empty() || std::any_of(observation.inputs.leaves.begin(),
+                                                observation.inputs.leaves.end(), is_changing));
   if (seen.size() < most_reals) seen.push_back(observation.inputs.spec.reals());
   reals_seen_ = seen;
   return is_like_others_ && may_compile;
@@ -187,6 +196,16 @@ void ObservedCall::learn(Observation::State& observation, const std::shared_ptr<
   if (touches_grads(*tape)) guard_by_grads();
   // The programs so far are not guarded by the gradients of new leaves.
   if (state_.learn_leaves(*tape) && state_.depends_on_grads) state_.forget_programs();
+}
+
+/// For Dynamic::Trusting.
+void ObservedCall::note_tape(const Observation::State& observation, const Tape& tape) {
+  // The first call may do what no other will.
+  if (options_.dynamic != Dynamic::Trusting || state_.observed_calls.load() < 2) return;
+  std::optional<uint64_t> skeleton;
+  if (tape.refusal.empty() && may_be_sized(observation, tape))
+    skeleton = observe::skeleton_of(tape);
+  if (!state_.agreed.note_tape(call_of(observation.now), skeleton)) distrust(observation);
 }
 
 bool ObservedCall::drop_contradicted(Observation::State& observation, const Tape& tape) {
@@ -260,14 +279,23 @@ void ObservedCall::add_program(Observation::State& observation,
   const Candidate& candidate = *observation.candidate;
   std::lock_guard<std::mutex> lock(state_.mutex);
   if (observation.generation != state_.generation) return;
-  if (!refusal.empty()) return refuse(candidate, refusal);
+  if (!refusal.empty()) {
+    if (options_.dynamic == Dynamic::Trusting &&
+        !state_.agreed.note_graph(call_of(observation.now), nullptr))
+      distrust(observation);
+    return refuse(candidate, refusal);
+  }
   if (entry == nullptr) return;
   if (entry->compiled.is_new && entry->compiled.sized == nullptr) state_.compilations.fetch_add(1);
   entry->calls.store(static_cast<uint64_t>(std::max<int64_t>(candidate.observed - 1, 0)));
   confirm(entry, tape, std::move(host));
   state_.observed_in_a_row = 0;
-  if (observation.rechecked != nullptr && entry->compiled.free.empty())
+  if (observation.rechecked != nullptr && !observation.rechecked->is_trusted &&
+      entry->compiled.free.empty())
     state_.sized_programs.compare_numbers();
+  if (options_.dynamic == Dynamic::Trusting && entry->compiled.sized != nullptr &&
+      !state_.agreed.add(call_of(observation.now), entry))
+    distrust(observation);
   state_.add(entry, observation.inputs);
 }
 
@@ -286,6 +314,7 @@ void ObservedCall::finish(Observation::State& observation, const CompiledCore::E
     learn(observation, tape, host);
     // It comes back if this call did what it says.
     if (observation.rechecked != nullptr) state_.sized_entries.remove(observation.rechecked);
+    note_tape(observation, *tape);
     if (!judge(observation, tape, host)) return;
   }
   add_program(observation, tape, std::move(host), prototype);

@@ -10,6 +10,7 @@
 #include "observe/state/entry_state.h"
 #include "observe/tape/replay.h"
 #include "runtime/backends.h"
+#include "tensors/size_marks.h"
 #include "tensors/wrapper_keys.h"
 
 /// Programs that are made of recordings.
@@ -30,7 +31,7 @@ bool captures_wrappers(const Tape& tape) {
 }  // namespace
 
 bool ObservedCall::may_be_sized(const Observation::State& observation, const Tape& tape) const {
-  return options_.dynamic == Dynamic::Automatic && observation.now.outer == nullptr &&
+  return options_.dynamic != Dynamic::Static && observation.now.outer == nullptr &&
          runtime::traits_of(options_.backend).takes_sizes && !observe::has_hooks(tape) &&
          !captures_wrappers(tape);
 }
@@ -130,11 +131,16 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
   for (const observe::CapturedTensor& captured : tape->captured)
     holders.emplace_back(captured.tensor);
   compiling::ManySizes sizes{state_.sized_programs, !is_like_others_ && is_within_limit(),
-                             observation.inputs.spec.reals()};
+                             observation.inputs.spec.reals(),
+                             tensors::static_sizes(observation.inputs.leaves)};
   compiling::Compilation made =
       make(observe::replay(tape, observe::whole(*tape)), arguments, options_for(reads),
            observation.before.get(), may_be_sized(observation, *tape) ? &sizes : nullptr);
   if (made.is_new && made.sized != nullptr) state_.compilations.fetch_add(1);
+  if (options_.dynamic == Dynamic::Trusting) {
+    std::lock_guard<std::mutex> lock(state_.mutex);
+    if (!state_.agreed.note_graph(call_of(observation.now), made.family)) distrust(observation);
+  }
   const bool is_certain = made.is_certain && observation.before != nullptr &&
                           observe::have_same_contents(*observation.before, *tape);
   // What the host makes itself has to be the same in two calls of these sizes.

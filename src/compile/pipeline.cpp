@@ -393,15 +393,17 @@ std::optional<CallPlan> plan_for_many_sizes(const TracedFunction& traced,
                                             const ManySizes& sizes, Compilation& result) {
   const Graph& graph = traced.trace.graph;
   const GraphNumbers numbers = numbers_of(graph);
-  const std::shared_ptr<SizedPrograms::Family> family = sizes.programs.family_of(traced);
+  const std::shared_ptr<SizedPrograms::Family> family =
+      sizes.programs.family_of(traced, sizes.static_sizes);
+  result.family = family;
   std::optional<SizedPrograms::Match> match = family->find(numbers, sizes.reals);
   if (!match) {
     const std::shared_ptr<const FittedGraph> fitted = family->fit(graph, numbers);
     if (fitted == nullptr) return family->remember(numbers, sizes.reals), std::nullopt;
-    const auto program = std::make_shared<SizedProgram>(
-        fitted,
-        compile_general(traced, fitted->graph(), inputs, options, compilers, result.trace_seconds));
-    family->add(program);
+    SizedProgram::General general =
+        compile_general(traced, fitted->graph(), inputs, options, compilers, result.trace_seconds);
+    general.plan.result_marks = family->marks_of_results(traced);
+    family->add(std::make_shared<SizedProgram>(fitted, std::move(general)));
     match = family->find(numbers, sizes.reals);
     result.is_new = true;
   }

@@ -24,6 +24,8 @@ struct Compilation {
   std::vector<FreeNumber> free = {};
   /// See SizedPrograms::Match.
   bool is_certain = true;
+  /// What is known of graphs that are alike; null: no program for many sizes may be made of it.
+  std::shared_ptr<SizedPrograms::Family> family = nullptr;
   /// The objects of the user's that operators of the graph are given.
   std::vector<c10::weak_intrusive_ptr<torch::CustomClassHolder>> objects;
   /// The graph names positions in storages, so that the offsets of inputs matter.
@@ -49,6 +51,8 @@ struct ManySizes {
   bool compiles_fixed = true;
   /// The floating-point numbers among the arguments; see TreeSpec::reals().
   std::vector<double> reals = {};
+  /// See SizedPrograms::family_of().
+  std::vector<int64_t> static_sizes = {};
 };
 
 /// Traces a function and compiles it: the stages in order. Without Options::fullgraph, an error of

@@ -55,6 +55,14 @@ void SizedEntries::remove(const std::shared_ptr<Entry>& entry) {
   map_.store(std::move(changed));
 }
 
+bool SizedEntries::remove_trusted() {
+  auto changed = std::make_shared<Map>(*all());
+  const size_t count =
+      std::erase_if(*changed, [](const auto& each) { return each.second->is_trusted; });
+  map_.store(std::move(changed));
+  return count != 0;
+}
+
 void SizedEntries::remove(const std::shared_ptr<compiling::SizedProgram>& program) {
   auto changed = std::make_shared<Map>(*all());
   std::erase_if(*changed, [&](const auto& each) { return each.second->compiled.sized == program; });

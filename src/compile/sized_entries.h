@@ -27,6 +27,8 @@ class SizedEntries {
   /// Takes the place of one with numbers that may have any value, if both fit the same calls.
   void add(const FlatTree& arguments, std::shared_ptr<Entry> entry);
   void remove(const std::shared_ptr<Entry>& entry);
+  /// Removes all entries for sizes that no call was observed with. Returns whether there were any.
+  bool remove_trusted();
   /// Removes all entries of a program.
   void remove(const std::shared_ptr<compiling::SizedProgram>& program);
   void clear() { map_.store(std::make_shared<const Map>()); }

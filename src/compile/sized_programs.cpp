@@ -140,7 +140,8 @@ void SizedProgram::bind(CallPlan& plan, const std::vector<int64_t>& sizes) const
   if (general_.derivatives != nullptr) plan.backward.derivatives = general_.derivatives->at(sizes);
 }
 
-SizedPrograms::Family::Family(const TracedFunction& traced) : example_(traced) {
+SizedPrograms::Family::Family(const TracedFunction& traced, std::vector<int64_t> static_sizes)
+    : example_(traced), static_sizes_(std::move(static_sizes)) {
   example_.function = nullptr;
   example_.inputs.clear();
   example_.trace.inputs.clear();
@@ -149,10 +150,25 @@ SizedPrograms::Family::Family(const TracedFunction& traced) : example_(traced) {
   for (Prologue::Input& input : example_.frame.prologue.inputs) input.captured.reset();
 }
 
-bool SizedPrograms::Family::takes(const TracedFunction& traced) const {
-  return are_alike(example_.trace, traced.trace) &&
+bool SizedPrograms::Family::takes(const TracedFunction& traced,
+                                  const std::vector<int64_t>& static_sizes) const {
+  return static_sizes_ == static_sizes && are_alike(example_.trace, traced.trace) &&
          are_alike(example_.frame.prologue, traced.frame.prologue) &&
          are_alike(example_.frame.epilogue, traced.frame.epilogue);
+}
+
+std::vector<runtime::SizeMarksPtr> SizedPrograms::Family::marks_of_results(
+    const TracedFunction& traced) const {
+  std::vector<runtime::SizeMarksPtr> marks;
+  for (size_t i = 0; i < traced.frame.result_sizes.size(); ++i) {
+    const Dims &one = example_.frame.result_sizes[i], &other = traced.frame.result_sizes[i];
+    tensors::DimSet changing = 0;
+    for (size_t dim = 0; dim < one.size(); ++dim) {
+      if (one[dim] != other[dim]) changing |= tensors::DimSet{1} << dim;
+    }
+    marks.push_back(tensors::weak_marks(changing));
+  }
+  return marks;
 }
 
 std::vector<FreeNumber> SizedPrograms::Family::find_free(const SizedProgram& program,
@@ -234,13 +250,14 @@ bool SizedPrograms::Family::remove(const std::shared_ptr<SizedProgram>& program)
   return std::erase(programs_, program) != 0;
 }
 
-std::shared_ptr<SizedPrograms::Family> SizedPrograms::family_of(const TracedFunction& traced) {
+std::shared_ptr<SizedPrograms::Family> SizedPrograms::family_of(
+    const TracedFunction& traced, const std::vector<int64_t>& static_sizes) {
   std::lock_guard<std::mutex> lock(mutex_);
   for (const std::shared_ptr<Family>& family : families_) {
-    if (family->takes(traced)) return family;
+    if (family->takes(traced, static_sizes)) return family;
   }
   if (families_.size() >= most_families) families_.erase(families_.begin());
-  return families_.emplace_back(std::make_shared<Family>(traced));
+  return families_.emplace_back(std::make_shared<Family>(traced, static_sizes));
 }
 
 void SizedPrograms::remove(const std::shared_ptr<SizedProgram>& program) {

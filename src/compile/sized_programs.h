@@ -75,10 +75,13 @@ class SizedPrograms {
   /// Graphs that differ in numbers only.
   class Family {
    public:
-    explicit Family(const TracedFunction& traced);
+    Family(const TracedFunction& traced, std::vector<int64_t> static_sizes);
 
-    /// Whether the function does the same, but for numbers.
-    bool takes(const TracedFunction& traced) const;
+    /// Whether the function does the same, but for numbers; static sizes are no such numbers.
+    bool takes(const TracedFunction& traced, const std::vector<int64_t>& static_sizes) const;
+    /// What a program for many sizes that is made of this trace and of others says about the sizes
+    /// of its results.
+    std::vector<runtime::SizeMarksPtr> marks_of_results(const TracedFunction& traced) const;
     /// `reals`: the floating-point numbers among the arguments.
     std::optional<Match> find(const GraphNumbers& numbers, const std::vector<double>& reals) const;
     /// A graph for these sizes and those of graphs that were remembered; null: there are none that
@@ -98,13 +101,16 @@ class SizedPrograms {
     std::vector<FreeNumber> find_free(const SizedProgram& program, const Sample& now) const;
 
     TracedFunction example_;  ///< without tensors
+    const std::vector<int64_t> static_sizes_;
     mutable std::mutex mutex_;
     std::vector<Sample> samples_;
     std::vector<std::shared_ptr<SizedProgram>> programs_;
   };
 
-  /// The family of a traced function.
-  std::shared_ptr<Family> family_of(const TracedFunction& traced);
+  /// The family of a traced function; `static_sizes`: those that are never taken for numbers that
+  /// change, and where they are found.
+  std::shared_ptr<Family> family_of(const TracedFunction& traced,
+                                    const std::vector<int64_t>& static_sizes);
   /// From now on no number is free: one turned out not to be just passed on.
   void compare_numbers() { compares_numbers_ = true; }
   bool compares_numbers() const { return compares_numbers_; }

@@ -12,6 +12,7 @@
 #include <map>
 
 #include "ahead/errors.h"
+#include "ahead/mark.h"
 #include "base/private_members.h"
 #include "engine/cache.h"
 #include "engine/captured_program.h"
@@ -19,6 +20,7 @@
 #include "engine/walk/backward.h"
 #include "observe/recorder/recorder.h"
 #include "runtime/backends.h"
+#include "tensors/size_marks.h"
 #include "trace/tracer.h"
 
 namespace ahead::engine {
@@ -93,13 +95,29 @@ std::vector<bool> find_dimensions(const Backward& backward) {
   return are;
 }
 
+/// The sizes of dimensions that are marked as changing, among the tensors that nodes hold.
+std::vector<int64_t> find_marked(const Backward& backward) {
+  std::vector<int64_t> marked;
+  for (size_t i = 0; i < backward.inputs().size(); ++i) {
+    const at::Tensor& input = backward.inputs()[i];
+    if (!backward.sizes_of_input(i) || tensors::changing_dims(input) == 0) continue;
+    for (const int64_t dim : dynamic_dims(input)) {
+      if (input.size(dim) > 1) marked.push_back(input.size(dim));
+    }
+  }
+  return marked;
+}
+
 /// Which sizes may change in a program for a backward of which `like` is one with other sizes;
 /// null: none was seen.
 SizePattern choose_pattern(const Settings& settings, const Backward& backward, Program* like) {
   if (!may_lift(settings)) return SizePattern(backward.sizes());
   if (like != nullptr) return like->widened(backward.sizes());
-  if (!settings.options.dynamic.has_value()) return SizePattern(backward.sizes());
-  return SizePattern::all(backward.sizes(), find_dimensions(backward));
+  if (settings.options.dynamic.has_value())
+    return SizePattern::all(backward.sizes(), find_dimensions(backward));
+  const std::vector<int64_t> marked = find_marked(backward);
+  if (marked.empty()) return SizePattern(backward.sizes());
+  return SizePattern::multiples_of(marked, backward.sizes(), find_dimensions(backward));
 }
 
 /// Why a node runs by itself; null: it does not, or only because of hooks on what it returns.

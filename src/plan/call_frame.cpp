@@ -69,10 +69,22 @@ class FrameBuilder {
     }
     if (trace_.grad_mode_after != at::GradMode::is_enabled())
       epilogue_.grad_mode_after = trace_.grad_mode_after;
-    return {std::move(prologue_), std::move(epilogue_)};
+    std::vector<Dims> sizes = sizes_of_results();
+    return {std::move(prologue_), std::move(epilogue_), std::move(sizes)};
   }
 
  private:
+  std::vector<Dims> sizes_of_results() const {
+    std::vector<Dims> sizes;
+    for (size_t i = 0; i < trace_.results.size(); ++i) {
+      const Source::Kind from = epilogue_.results[i].source.kind;
+      const bool is_made = epilogue_.results[i].kind == Epilogue::Result::Kind::Tensor &&
+                           from != Source::Kind::Input && from != Source::Kind::Argument;
+      sizes.push_back(is_made ? trace_.results[i].value->meta.sizes : Dims());
+    }
+    return sizes;
+  }
+
   void add_input(size_t index) {
     const Graph::Input& input = graph_.inputs()[index];
     if (input.slot.kind == Slot::Kind::Tangent) return;

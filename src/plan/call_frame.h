@@ -9,6 +9,8 @@ namespace ahead::compiling {
 struct CallFrame {
   runtime::Prologue prologue;
   runtime::Epilogue epilogue;
+  /// For each result that is made by the call, its sizes; empty for others.
+  std::vector<Dims> result_sizes = {};
 };
 
 /// Decides, from the facts of a trace that was begun in the grad mode there is now, what surrounds

@@ -1,5 +1,6 @@
 #include "engine/walk/size_pattern.h"
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <tuple>
@@ -7,14 +8,17 @@
 
 namespace ahead::engine {
 
-SizePattern SizePattern::all(std::vector<int64_t> sizes, const std::vector<bool>& are_shared) {
+SizePattern SizePattern::multiples_of(const std::vector<int64_t>& changing,
+                                      std::vector<int64_t> sizes,
+                                      const std::vector<bool>& are_shared) {
   SizePattern pattern(std::move(sizes));
   pattern.was_all_ = true;
   pattern.symbols_.resize(pattern.sizes_.size(), kFixed);
   std::unordered_map<int64_t, int32_t> shared;
   for (size_t i = 0; i < pattern.sizes_.size(); ++i) {
     const int64_t size = pattern.sizes_[i];
-    if (size == 0 || size == 1) continue;
+    const auto divides = [&](int64_t each) { return size % each == 0; };
+    if (size == 0 || size == 1 || std::none_of(changing.begin(), changing.end(), divides)) continue;
     const auto next = static_cast<int32_t>(pattern.before_.size());
     pattern.symbols_[i] = are_shared[i] ? shared.try_emplace(size, next).first->second : next;
     if (pattern.symbols_[i] == next) pattern.before_.push_back(size);

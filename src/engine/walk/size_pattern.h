@@ -17,7 +17,12 @@ class SizePattern {
       : sizes_(std::move(sizes)), may_widen_(may_widen) {}
   /// All may change but those that are 0 or 1, about which most decisions are. Those said to be
   /// shared are one size where they are equal: it saves deciding time and again that they are.
-  static SizePattern all(std::vector<int64_t> sizes, const std::vector<bool>& are_shared);
+  static SizePattern all(std::vector<int64_t> sizes, const std::vector<bool>& are_shared) {
+    return multiples_of({1}, std::move(sizes), are_shared);
+  }
+  /// The same for those that are multiples of one of these numbers.
+  static SizePattern multiples_of(const std::vector<int64_t>& changing, std::vector<int64_t> sizes,
+                                  const std::vector<bool>& are_shared);
   /// Lets those change that are other ones in `sizes`, if any may.
   SizePattern widened(const std::vector<int64_t>& sizes) const;
   /// What is left if no graph can be made in which these change: nothing may, for good, unless more

@@ -76,6 +76,9 @@ class Call {
     if (plan_.epilogue.grad_mode_after) at::GradMode::set_enabled(*plan_.epilogue.grad_mode_after);
     std::vector<at::Tensor> results = make_results();
     if (node_ && !plan_.backward.passed_by.empty()) watch(results);
+    for (size_t i = 0; i < plan_.result_marks.size(); ++i) {
+      if (plan_.result_marks[i] != nullptr) tensors::set_marks(results[i], plan_.result_marks[i]);
+    }
     return results;
   }
 

@@ -82,6 +82,14 @@ TensorGuard::TensorGuard(const at::Tensor& tensor, bool offset)
       with_offset(offset),
       meta(TensorMeta::of(tensor)) {}
 
+bool TensorGuard::holds_but_for_sizes(const at::Tensor& tensor) const {
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  return impl.key_set().raw_repr() == keys &&
+         impl.dtype() == c10::scalarTypeToTypeMeta(meta.dtype) && impl.device() == meta.device &&
+         impl.requires_grad() == requires_grad && has_forward_tangent(tensor) == has_tangent &&
+         static_cast<size_t>(impl.dim()) == meta.sizes.size();
+}
+
 bool TensorGuard::holds(const at::Tensor& tensor) const {
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   return impl.key_set().raw_repr() == keys &&
@@ -208,6 +216,19 @@ bool CallGuard::holds(const CallPlan& plan, const std::vector<at::Tensor>& args)
   for (size_t i = 0; i < args.size(); ++i) {
     if (!arguments_[i].holds(args[i])) return false;
   }
+  return holds_together(plan, args);
+}
+
+bool CallGuard::holds_but_for_sizes(const CallPlan& plan,
+                                    const std::vector<at::Tensor>& args) const {
+  if (args.size() != arguments_.size()) return false;
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (!arguments_[i].holds_but_for_sizes(args[i])) return false;
+  }
+  return holds_together(plan, args);
+}
+
+bool CallGuard::holds_together(const CallPlan& plan, const std::vector<at::Tensor>& args) const {
   if (!are_known(plan, args)) return false;
   size_t next = 0;
   for (size_t i = 0; i < plan.prologue->inputs.size(); ++i) {

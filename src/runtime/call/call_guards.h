@@ -21,6 +21,8 @@ struct TensorGuard {
 
   /// Whether that is true of the tensor.
   bool holds(const at::Tensor& tensor) const;
+  /// The same for a tensor of as many dimensions, whatever their sizes and strides.
+  bool holds_but_for_sizes(const at::Tensor& tensor) const;
   /// What differs, in words.
   std::string difference(const at::Tensor& now) const;
 
@@ -40,10 +42,14 @@ class CallGuard {
 
   /// Whether the plan is right for a call with these arguments.
   bool holds(const CallPlan& plan, const std::vector<at::Tensor>& args) const;
+  /// Whether it would be, were the sizes of arguments others.
+  bool holds_but_for_sizes(const CallPlan& plan, const std::vector<at::Tensor>& args) const;
   /// Why it does not hold, in words.
   std::string reason(const CallPlan& plan, const std::vector<at::Tensor>& args) const;
 
  private:
+  /// All that does not concern the arguments one by one.
+  bool holds_together(const CallPlan& plan, const std::vector<at::Tensor>& args) const;
   bool same_identities(const std::vector<at::Tensor>& args) const;
   static bool are_known(const CallPlan& plan, const std::vector<at::Tensor>& args);
   bool is_written_alone(const CallPlan& plan, const std::vector<at::Tensor>& args) const;

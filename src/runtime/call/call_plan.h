@@ -17,8 +17,11 @@
 #include "base/culprit.h"
 #include "runtime/call/debug_asserts.h"
 #include "runtime/node/variants.h"
+#include "tensors/size_marks.h"
 
 namespace ahead::runtime {
+
+using SizeMarksPtr = c10::intrusive_ptr<tensors::SizeMarks>;
 
 /// Where a tensor is found once the forward graph has run.
 struct Source {
@@ -264,6 +267,8 @@ struct CallPlan {
   int32_t first_saved_output = 0;
   BackwardPlan backward;
   Epilogue epilogue;
+  /// For each result, what is to be known of its sizes; empty: nothing.
+  std::vector<SizeMarksPtr> result_marks = {};
   /// For each input of the forward graph, whether the call needs it afterwards; see kept_inputs.h.
   std::vector<bool> kept_inputs = {};
 
