@@ -131,6 +131,7 @@ std::shared_ptr<const runtime::CallPlan> Entry::plan_for(const TreeSpec& now) co
 bool Entry::fits(const Situation& now, const compiling::ModuleWatch& watch,
                  const Dependence& depends_on) const {
   for (const Pinned& pin : pinned) {
+    if (pin.is_void.load(std::memory_order_relaxed)) continue;
     if (pin.argument >= now.arguments().size()) return false;
     const c10::TensorImpl* given = now.arguments()[pin.argument].unsafeGetTensorImpl();
     const bool is_held = pin.handle && now.host != nullptr;
@@ -169,6 +170,15 @@ std::string Entry::reason(const Situation& now, const compiling::ModuleWatch& wa
     return "an optimizer, or another state of the host's, is gone or has other parameters, tensors "
            "or options";
   return kind_by_arguments->reason(now, watch, depends_on, now.inputs.leaves);
+}
+
+void Entry::drop_pins(const std::vector<at::Tensor>& arguments,
+                      const observe::HostSnapshot& before) {
+  for (Pinned& pin : pinned) {
+    const void* expected =
+        pin.handle ? before.pointer_at(*pin.handle) : pin.tensor._unsafe_get_target();
+    if (arguments[pin.argument].unsafeGetTensorImpl() != expected) pin.is_void.store(true);
+  }
 }
 
 void Entry::take_over(const Entry& other, std::shared_ptr<const runtime::CallPlan> plan,

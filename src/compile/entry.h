@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -124,8 +125,14 @@ struct Entry {
     size_t argument;
     observe::WeakTensor tensor;
     std::optional<observe::Handle> handle = {};  ///< if known: whatever tensor it has
+    /// A call with another tensor did the same: what looked like a handle of it was none, as memory
+    /// is used again.
+    std::atomic<bool> is_void{false};
   };
-  std::vector<Pinned> pinned;
+  std::list<Pinned> pinned;
+  /// Notes that a call with these arguments did what the program does; `before`: the callable's
+  /// bytes when it began.
+  void drop_pins(const std::vector<at::Tensor>& arguments, const observe::HostSnapshot& before);
   /// Tensors that must have a gradient, or must not.
   struct Grad {
     observe::WeakTensor tensor;

@@ -236,6 +236,7 @@ bool ObservedCall::judge(Observation::State& observation, const std::shared_ptr<
     note_waiting();
     // Where its state is now has to be seen in another call.
     if (changed_itself && entry->has_state) return false;
+    entry->drop_pins(observation.outer, observation.host_before);
     entry->count_owners(*tape);
     entry->count_owners_of_objects();
     confirm(entry, tape, std::move(host));

@@ -71,7 +71,7 @@ void ObservedCall::pin(const Observation::State& observation, const Tape& tape, 
     const at::Tensor& leaf = observation.outer[i];
     const auto handles = observation.host_before.find(leaf.unsafeGetTensorImpl());
     if (handles.empty()) continue;
-    entry.pinned.push_back({i, observe::WeakTensor(leaf.getIntrusivePtr())});
+    entry.pinned.emplace_back(i, observe::WeakTensor(leaf.getIntrusivePtr()));
     for (const observe::HeldTensor& held : tape.held) {
       if (handles.size() == 1 && held.handle == handles[0]) entry.pinned.back().handle = handles[0];
     }

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <array>
 #include <optional>
 
 #include "ahead/ahead.h"
@@ -349,6 +350,46 @@ TEST(State, Ring) {
       loss.backward();
       for (at::Tensor* each : {&net->last, &net->before, &net->oldest}) *each = each->detach();
       log("net", *net);
+    }
+  });
+  expect_mostly_hits(outcome);
+}
+
+/// With words that look like handles of tensors, as memory has them that nobody has written to yet.
+struct RingWithLeftovers : Ring {
+  std::array<const void*, 16> leftovers{};
+};
+
+TEST(State, RingBesideTheAddressOfAnArgument) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    auto net = std::make_shared<RingWithLeftovers>();
+    auto forward = wrap(net);
+    const at::Tensor first = at::randn({2, 3});
+    net->leftovers[0] = first.unsafeGetTensorImpl();
+    for (int call = 0; call < 60; ++call) {
+      log("result", forward(call < 5 ? first : at::randn({2, 3})));
+      log("ring", {net->last, net->before, net->oldest});
+      if (call % 5 != 4) continue;
+      for (at::Tensor* each : {&net->last, &net->before, &net->oldest}) *each = each->detach();
+    }
+  });
+  expect_mostly_hits(outcome);
+}
+
+TEST(State, RingBesideAddressesThatAreUsedAgain) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    auto net = std::make_shared<RingWithLeftovers>();
+    auto forward = wrap(net);
+    for (int call = 0; call < 60; ++call) {
+      if (call == 0) {
+        std::vector<at::Tensor> freed;
+        for (const void*& word : net->leftovers)
+          word = freed.emplace_back(at::empty({2, 3})).unsafeGetTensorImpl();
+      }
+      log("result", forward(at::randn({2, 3})));
+      log("ring", {net->last, net->before, net->oldest});
+      if (call % 5 != 4) continue;
+      for (at::Tensor* each : {&net->last, &net->before, &net->oldest}) *each = each->detach();
     }
   });
   expect_mostly_hits(outcome);

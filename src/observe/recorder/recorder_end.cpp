@@ -148,7 +148,7 @@ void Recorder::find_stored(const std::vector<at::Tensor>& results, size_t handle
       made.push_back({static_cast<VariableId>(i), variables_[i].tensor});
   }
   tape_->stored = count.find_stored(made);
-  handles_.finish(*tape_);
+  handles_.finish(*tape_, [&](const WeakTensor& tensor) { return count.unknown_owners(tensor); });
   // become() may have to replace the stored tensor, which nodes must not hold then.
   for (const StoredTensor& stored : tape_->stored) {
     const at::Tensor tensor = observe::lock(stored.tensor);

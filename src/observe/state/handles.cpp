@@ -75,12 +75,12 @@ bool HandleWatch::had(const at::Tensor& tensor) const {
   });
 }
 
-void HandleWatch::finish(Tape& tape) {
+void HandleWatch::finish(Tape& tape, const std::function<size_t(const WeakTensor&)>& owners) {
   const HostSnapshot after(parts_);
   find_stored(tape, after);
   if (!tape.stored.empty() || !held_.empty()) find_moved(tape, after);
   if (held_.empty()) return;
-  find_used(tape);
+  find_used(tape, after, owners);
   std::sort(held_.begin(), held_.end(),
             [](const HeldTensor& a, const HeldTensor& b) { return a.handle < b.handle; });
   note_first_same(held_);
@@ -108,16 +108,17 @@ HeldTensor* HandleWatch::holder_of(const void* tensor) {
 }
 
 /// Words that became the address of a tensor are its handles if it has as many unknown owners. A
-/// word that had this address before the call may be left over from something else.
+/// word that had this address before the call is left over from something else, unless it is a
+/// known handle: memory is used again.
 void HandleWatch::find_stored(Tape& tape, const HostSnapshot& after) {
   for (StoredTensor& stored : tape.stored) {
     const at::Tensor tensor = lock(stored.tensor);
     if (!tensor.defined() || (tensor.is_leaf() && tensor.requires_grad())) continue;
     std::vector<Handle> handles = after.find(tensor.unsafeGetTensorImpl());
-    const bool is_assigned = std::all_of(handles.begin(), handles.end(), [&](Handle handle) {
-      return find(handle) != nullptr || before_.pointer_at(handle) != tensor.unsafeGetTensorImpl();
+    std::erase_if(handles, [&](Handle handle) {
+      return find(handle) == nullptr && before_.pointer_at(handle) == tensor.unsafeGetTensorImpl();
     });
-    if (handles.size() != stored.owners || !is_assigned) continue;
+    if (handles.size() != stored.owners) continue;
     for (Handle handle : handles) {
       if (find(handle) == nullptr) add(handle);
     }
@@ -150,15 +151,21 @@ void HandleWatch::find_moved(Tape& tape, const HostSnapshot& after) {
 }
 
 /// A captured tensor that the callable had only in handles to which calls assign stands for
-/// whatever these handles have.
-void HandleWatch::find_used(Tape& tape) {
+/// whatever these handles have. If nobody else holds it now, other words that are its address are
+/// left over from something else.
+void HandleWatch::find_used(Tape& tape, const HostSnapshot& after,
+                            const std::function<size_t(const WeakTensor&)>& owners) {
   for (CapturedTensor& captured : tape.captured) {
     const void* tensor = captured.tensor._unsafe_get_target();
     const HeldTensor* holder = holder_of(tensor);
     if (holder == nullptr) continue;
     const std::vector<Handle> all = before_.find(tensor);
+    const auto holds_now = std::count_if(held_.begin(), held_.end(), [&](const HeldTensor& held) {
+      return after.pointer_at(held.handle) == tensor;
+    });
     const bool is_elsewhere =
-        std::any_of(all.begin(), all.end(), [&](Handle each) { return find(each) == nullptr; });
+        std::any_of(all.begin(), all.end(), [&](Handle each) { return find(each) == nullptr; }) &&
+        owners(captured.tensor) > static_cast<size_t>(holds_now);
     for (HeldTensor& held : held_) {
       if (held.tensor != tensor) continue;
       held.is_used = true;

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <vector>
 
 #include "ahead/detail/host_parts.h"
@@ -36,8 +37,9 @@ class HandleWatch {
   /// Whether a known handle had this tensor when the call began.
   bool had(const at::Tensor& tensor) const;
   /// Completes the recording of the call when it is over: the handles of stored and of captured
-  /// tensors, and the tensors that were moved from one handle to another.
-  void finish(Tape& tape);
+  /// tensors, and the tensors that were moved from one handle to another. `owners`: how many hold a
+  /// tensor besides those that are known.
+  void finish(Tape& tape, const std::function<size_t(const WeakTensor&)>& owners);
 
  private:
   HeldTensor* find(Handle handle);
@@ -45,7 +47,8 @@ class HandleWatch {
   HeldTensor* holder_of(const void* tensor);
   void find_stored(Tape& tape, const HostSnapshot& after);
   void find_moved(Tape& tape, const HostSnapshot& after);
-  void find_used(Tape& tape);
+  void find_used(Tape& tape, const HostSnapshot& after,
+                 const std::function<size_t(const WeakTensor&)>& owners);
 
   const detail::HostParts parts_;
   const HostSnapshot& before_;
