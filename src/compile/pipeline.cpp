@@ -270,8 +270,8 @@ std::shared_ptr<runtime::DifferentiableBackward> differentiable_backward(
                                     traced.autocast.fixed);
   }
   if (made != nullptr) return made;
-  return make_double_backward(joint, halves, traced.trace, traced.frame.epilogue, options,
-                              compilers);
+  return make_double_backward(
+      recipe_of(joint, halves, traced.trace, traced.frame.epilogue, options), options, compilers);
 }
 
 /// For each saved value, whether only the CompiledNode holds it.
@@ -308,8 +308,8 @@ CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::Different
     derivatives =
         differentiable_backward(std::move(open), traced, joint, halves, options, compilers, stages);
   } else if (has_derivatives(traced, options)) {
-    *sized_derivatives =
-        make_sized_derivatives(joint, halves, traced.trace, frame.epilogue, options, compilers);
+    *sized_derivatives = make_sized_derivatives(
+        recipe_of(joint, halves, traced.trace, frame.epilogue, options), options, compilers);
   }
   BackwardPlan backward = plan_backward(halves, traced.trace);
   backward.derivatives = std::move(derivatives);

@@ -41,23 +41,37 @@ std::string why_not(const ForwardCone& cone, const tracing::JointTrace& trace,
   return cone.why_not(epilogue);
 }
 
+/// What the backward saves anyway is not saved again.
+void reuse_saved(Need& need, const std::vector<SavedValue>& saved) {
+  for (size_t i = 0; i < saved.size() && need.kind == Need::Kind::Input; ++i) {
+    if (saved[i].input == need.index) need = {Need::Kind::Saved, static_cast<int32_t>(i)};
+  }
+}
+
+/// Where a graph input stands among what is needed.
+int32_t argument_of(const std::vector<Need>& needs, int32_t input) {
+  for (size_t i = 0; i < needs.size(); ++i) {
+    if (needs[i].kind == Need::Kind::Input && needs[i].index == input)
+      return static_cast<int32_t>(i);
+  }
+  return -1;
+}
+
 class DoubleBackward final : public runtime::DifferentiableBackward {
  public:
-  DoubleBackward(ForwardCone cone, std::vector<int32_t> grad_inputs,
-                 const std::vector<SavedValue>& saved, std::string why_not, const Options& options,
+  DoubleBackward(const BackwardRecipe& recipe, const Options& options,
                  const detail::Compilers& compilers)
-      : needs_(std::move(cone.needs)),
-        why_not_(std::move(why_not)),
-        forward_(cone.graph, Interpreter::Plan::Views::OneByOne),
+      : needs_(recipe.needs),
+        why_not_(recipe.why_not),
+        forward_(recipe.forward, Interpreter::Plan::Views::OneByOne),
         options_(options),
-        compilers_(compilers) {
+        compilers_(compilers),
+        grad_arguments_(recipe.grad_arguments) {
     options_.confirm = 0;
     options_.fullgraph = false;
     options_.custom_op_aliasing = SchemaCheck::Off;  // the compilers do it already
     options_.watch.clear();
     compilers_.num_params_buffers = 0;
-    for (int32_t input : grad_inputs) grad_arguments_.push_back(argument_of(input));
-    for (Need& need : needs_) reuse_saved(need, saved);
   }
 
   const std::vector<Need>& needs() const override { return needs_; }
@@ -97,21 +111,6 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
     detail::Served served = known.core.serve_traced(
         inputs, known.gradient, [] { return std::make_shared<const bool>(true); });
     return served.entry != nullptr ? std::move(served.results) : known.gradient(arguments);
-  }
-
-  /// What the backward saves anyway is not saved again.
-  static void reuse_saved(Need& need, const std::vector<SavedValue>& saved) {
-    for (size_t i = 0; i < saved.size() && need.kind == Need::Kind::Input; ++i) {
-      if (saved[i].input == need.index) need = {Need::Kind::Saved, static_cast<int32_t>(i)};
-    }
-  }
-
-  int32_t argument_of(int32_t input) const {
-    for (size_t i = 0; i < needs_.size(); ++i) {
-      if (needs_[i].kind == Need::Kind::Input && needs_[i].index == input)
-        return static_cast<int32_t>(i);
-    }
-    return -1;
   }
 
   Case& find(const std::vector<bool>& key, size_t num_tangents) {
@@ -164,31 +163,36 @@ class DoubleBackward final : public runtime::DifferentiableBackward {
     return gradients;
   }
 
-  std::vector<Need> needs_;
+  const std::vector<Need> needs_;
   const std::string why_not_;
   const Interpreter::Plan forward_;
   Options options_;
   detail::Compilers compilers_;
-  /// Where each gradient's input is among the arguments; -1: the outputs do not depend on it.
-  std::vector<int32_t> grad_arguments_;
+  const std::vector<int32_t> grad_arguments_;  ///< see BackwardRecipe
   std::mutex mutex_;
   std::map<std::vector<bool>, std::unique_ptr<Case>> cases_;
 };
 
 }  // namespace
 
-std::shared_ptr<runtime::DifferentiableBackward> make_double_backward(
-    const JointGraph& joint, const PartitionedGraphs& graphs, const tracing::JointTrace& trace,
-    const runtime::Epilogue& epilogue, const Options& options, const detail::Compilers& compilers) {
+BackwardRecipe recipe_of(const JointGraph& joint, const PartitionedGraphs& graphs,
+                         const tracing::JointTrace& trace, const runtime::Epilogue& epilogue,
+                         const Options& options) {
   ForwardCone cone(joint, graphs);
-  std::string impossible = why_not(cone, trace, epilogue);
-  if (!impossible.empty() && !options.fullgraph) throw_impossible(impossible);
-  std::vector<int32_t> grad_inputs;
-  for (const Graph::Output& output : graphs.backward.outputs()) {
-    grad_inputs.push_back(output.slot.index);
-  }
-  return std::make_shared<DoubleBackward>(std::move(cone), std::move(grad_inputs), graphs.saved,
-                                          std::move(impossible), options, compilers);
+  BackwardRecipe recipe;
+  recipe.why_not = why_not(cone, trace, epilogue);
+  if (!recipe.why_not.empty() && !options.fullgraph) throw_impossible(recipe.why_not);
+  for (const Graph::Output& output : graphs.backward.outputs())
+    recipe.grad_arguments.push_back(argument_of(cone.needs, output.slot.index));
+  for (Need& need : cone.needs) reuse_saved(need, graphs.saved);
+  recipe.needs = std::move(cone.needs);
+  recipe.forward = std::move(cone.graph);
+  return recipe;
+}
+
+std::shared_ptr<runtime::DifferentiableBackward> make_double_backward(
+    const BackwardRecipe& recipe, const Options& options, const detail::Compilers& compilers) {
+  return std::make_shared<DoubleBackward>(recipe, options, compilers);
 }
 
 }  // namespace ahead::compiling

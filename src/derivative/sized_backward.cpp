@@ -2,7 +2,6 @@
 
 #include <mutex>
 
-#include "derivative/double_backward.h"
 #include "ir/sizes/graph_numbers.h"
 
 namespace ahead::compiling {
@@ -60,65 +59,29 @@ class SizedBackward final : public runtime::BackwardVariants {
   mutable std::atomic<std::shared_ptr<BackwardProgram>> special_;
 };
 
-/// Value::id() in a copy of a graph, by that in the graph.
-std::vector<int64_t> ids_in_copy(const Graph& graph, const Graph& copy) {
-  std::vector<int64_t> ids(graph.value_capacity(), -1);
-  const auto note = [&](const Value* from, const Value* to) {
-    if (from != nullptr) ids[from->id()] = to->id();
-  };
-  for (size_t i = 0; i < graph.inputs().size(); ++i)
-    note(graph.inputs()[i].value, copy.inputs()[i].value);
-  auto copied = copy.nodes().begin();
-  for (const Node& node : graph.nodes()) {
-    for (size_t i = 0; i < node.results().size(); ++i)
-      note(node.results()[i], copied->results()[i]);
-    ++copied;
-  }
-  return ids;
-}
-
 class Derivatives final : public SizedDerivatives,
                           public std::enable_shared_from_this<Derivatives> {
  public:
   using Made = std::shared_ptr<runtime::DifferentiableBackward>;
 
-  Derivatives(const JointGraph& joint, const PartitionedGraphs& graphs,
-              const tracing::JointTrace& trace, const runtime::Epilogue& epilogue,
-              const Options& options, const detail::Compilers& compilers)
-      : joint_(joint),
-        graphs_{graphs.forward, graphs.backward, graphs.saved, {}},
-        epilogue_(epilogue),
-        options_(options),
-        compilers_(compilers) {
-    trace_.opaque_gradient = trace.opaque_gradient;
-    trace_.hidden_write = trace.hidden_write;
-    const std::vector<int64_t> ids = ids_in_copy(joint, joint_);
-    for (SavedValue& saved : graphs_.saved) {
-      if (saved.joint_value >= 0) saved.joint_value = ids[static_cast<size_t>(saved.joint_value)];
-    }
-    needs_ = make(joint_.example_sizes())->needs();
-  }
+  Derivatives(BackwardRecipe recipe, const Options& options, const detail::Compilers& compilers)
+      : recipe_(std::move(recipe)), options_(options), compilers_(compilers) {}
 
   std::shared_ptr<runtime::DifferentiableBackward> at(
       const std::vector<int64_t>& sizes) const override;
 
   Made make(const std::vector<int64_t>& sizes) const {
-    const PartitionedGraphs graphs{
-        at_sizes(graphs_.forward, sizes), at_sizes(graphs_.backward, sizes), graphs_.saved, {}};
-    return make_double_backward(JointGraph(at_sizes(joint_, sizes)), graphs, trace_, epilogue_,
-                                options_, compilers_);
+    return make_double_backward(
+        {at_sizes(recipe_.forward, sizes), recipe_.needs, recipe_.grad_arguments, recipe_.why_not},
+        options_, compilers_);
   }
 
-  const std::vector<runtime::DifferentiableBackward::Need>& needs() const { return needs_; }
+  const std::vector<BackwardRecipe::Need>& needs() const { return recipe_.needs; }
 
  private:
-  const JointGraph joint_;
-  PartitionedGraphs graphs_;
-  tracing::JointTrace trace_;  ///< only what tells whether there are derivatives
-  const runtime::Epilogue epilogue_;
+  const BackwardRecipe recipe_;
   const Options options_;
   const detail::Compilers compilers_;
-  std::vector<runtime::DifferentiableBackward::Need> needs_;
 };
 
 class DerivativesAtSizes final : public runtime::DifferentiableBackward {
@@ -171,10 +134,10 @@ std::shared_ptr<runtime::BackwardVariants> backward_at_sizes(
   return std::make_shared<SizedBackward>(std::move(general), std::move(sizes));
 }
 
-std::shared_ptr<const SizedDerivatives> make_sized_derivatives(
-    const JointGraph& joint, const PartitionedGraphs& graphs, const tracing::JointTrace& trace,
-    const runtime::Epilogue& epilogue, const Options& options, const detail::Compilers& compilers) {
-  return std::make_shared<const Derivatives>(joint, graphs, trace, epilogue, options, compilers);
+std::shared_ptr<const SizedDerivatives> make_sized_derivatives(BackwardRecipe recipe,
+                                                               const Options& options,
+                                                               const detail::Compilers& compilers) {
+  return std::make_shared<const Derivatives>(std::move(recipe), options, compilers);
 }
 
 }  // namespace ahead::compiling

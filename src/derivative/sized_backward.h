@@ -4,10 +4,9 @@
 #include <vector>
 
 #include "ahead/detail/compiled_core.h"
-#include "ahead/partition.h"
 #include "derivative/backward_program.h"
+#include "derivative/double_backward.h"
 #include "runtime/call/call_plan.h"
-#include "trace/joint_trace.h"
 
 /// Backwards of programs for many sizes.
 namespace ahead::compiling {
@@ -31,9 +30,9 @@ class SizedDerivatives {
       const std::vector<int64_t>& sizes) const = 0;
 };
 
-/// As make_double_backward(), for graphs that take sizes.
-std::shared_ptr<const SizedDerivatives> make_sized_derivatives(
-    const JointGraph& joint, const PartitionedGraphs& graphs, const tracing::JointTrace& trace,
-    const runtime::Epilogue& epilogue, const Options& options, const detail::Compilers& compilers);
+/// As make_double_backward(), for a graph that takes sizes.
+std::shared_ptr<const SizedDerivatives> make_sized_derivatives(BackwardRecipe recipe,
+                                                               const Options& options,
+                                                               const detail::Compilers& compilers);
 
 }  // namespace ahead::compiling
