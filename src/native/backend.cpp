@@ -81,7 +81,7 @@ BackendTraits traits() {
   BackendTraits traits;
   // Forwards that read a row and write one, or a number for it.
   for (const char* name :
-       {"aten.native_layer_norm", "aten._fused_rms_norm", "aten._softmax", "aten._log_softmax",
+       {"aten.native_layer_norm", "aten._softmax", "aten._log_softmax",
         "aten.logsumexp", "aten.var.correction", "aten.var_mean.correction", "aten.amax",
         "aten.amin", "aten.sum.dim_IntList", "aten.mean.dim"})
     traits.fused_operators.emplace_back(name);

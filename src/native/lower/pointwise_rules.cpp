@@ -121,6 +121,8 @@ bool by_tanh(Emitter& e, size_t argument) {
   return e.node().args()[argument].constant().toStringRef() == "tanh";
 }
 
+/// ATen has it in float32 for all dtypes.
+constexpr double kSixth = 1.0f / 6.0f;
 constexpr double kGeluCubic = 0.044715;
 const double kGeluScale = M_SQRT2 * M_2_SQRTPI * 0.5;
 
@@ -291,7 +293,7 @@ const Rule pointwise_rules[] = {
      [](Emitter& e) { e.out(0, minimum(maximum(e.in(0) + 3, 0), 6) / 6); }},
     {"aten.hardsigmoid_backward", floating,
      [](Emitter& e) {
-       e.out(0, select((e.in(1) > -3) & (e.in(1) < 3), e.in(0) * (1.0 / 6), 0));
+       e.out(0, select((e.in(1) > -3) & (e.in(1) < 3), e.in(0) * kSixth, 0));
      }},
     {"aten.hardswish", floating,
      [](Emitter& e) { e.out(0, e.in(0) * minimum(maximum(e.in(0) + 3, 0), 6) / 6); }},

@@ -110,14 +110,6 @@ std::optional<Work> layer_norm_backward_work(const Node& node) {
   return norm_over_last(node, 1, {Like::Input, Like::Column, Like::Column});
 }
 
-std::optional<Work> rms_norm_work(const Node& node) {
-  return norm_over_last(node, 0, {Like::Input, Like::Row});
-}
-
-std::optional<Work> rms_norm_backward_work(const Node& node) {
-  return norm_over_last(node, 1, {Like::Input, Like::Column});
-}
-
 /// A norm of each channel, the second dimension of `input`. All other tensors have an element for
 /// each channel, but for the first `full` arguments and results.
 std::optional<Work> norm_of_channels(const Node& node, size_t input, size_t full) {
@@ -201,24 +193,6 @@ void layer_norm_backward(Emitter& e) {
   if (e.wants(2)) e.out_sum(2, grad);
 }
 
-void rms_norm(Emitter& e) {
-  const Formula x = e.in(0);
-  const bool is_double = e.node().args()[0].value()->meta.dtype == at::kDouble;
-  const double epsilon = e.has(3)     ? e.number(3)
-                         : is_double ? std::numeric_limits<double>::epsilon()
-                                     : std::numeric_limits<float>::epsilon();
-  const Formula scale = rsqrt(row_mean(e, x * x) + epsilon);
-  e.out(0, e.has(2) ? x * scale * e.in(2) : x * scale);
-  e.out(1, scale);
-}
-
-void rms_norm_backward(Emitter& e) {
-  const Formula grad = e.in(0), scale = e.in(3), normal = e.in(1) * scale;
-  const Formula inner = e.has(4) ? grad * e.in(4) : grad;
-  if (e.wants(0)) e.out(0, (inner - normal * row_mean(e, inner * normal)) * scale);
-  if (e.wants(1)) e.out_sum(1, grad * normal);
-}
-
 void batch_norm(Emitter& e) {
   const Formula x = e.in(0), mean = row_mean(e, x), centred = x - mean;
   const Formula squares = row_sum(centred * centred);
@@ -297,8 +271,6 @@ const Rule row_rules[] = {
     {"aten.logsumexp", row_over<1, 2>, logsumexp},
     {"aten.native_layer_norm", layer_norm_work, layer_norm},
     {"aten.native_layer_norm_backward", layer_norm_backward_work, layer_norm_backward},
-    {"aten._fused_rms_norm", rms_norm_work, rms_norm},
-    {"aten._fused_rms_norm_backward", rms_norm_backward_work, rms_norm_backward},
     {"aten._native_batch_norm_legit_functional", batch_norm_work, batch_norm},
     {"aten.native_batch_norm_backward", batch_norm_backward_work, batch_norm_backward},
     {"aten.var.correction", row_over<1, 3>, variance},
