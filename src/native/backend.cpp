@@ -9,6 +9,7 @@
 #include "native/launch/kernel_call.h"
 #include "native/lower/lower.h"
 #include "native/print/print_kernel.h"
+#include "native/products/choose_products.h"
 
 namespace ahead::native {
 namespace {
@@ -57,7 +58,8 @@ std::string describe(const FusedGraph& fused) {
 }  // namespace
 
 aot::Executable compile(const aot::CompileRequest& request) {
-  const FusedGraph fused = fuse(request.graph);
+  FusedGraph fused = fuse(request.graph);
+  choose_products(fused.graph, fastest_multiplier());
   if (request.report) request.report("fused", describe(fused));
   const auto kernels = kernels_of(fused.graph, request);
   const aot::GraphCompiler call_kernel = [&](const aot::CompileRequest& group) -> aot::Executable {

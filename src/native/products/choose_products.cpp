@@ -1,0 +1,111 @@
+#include "native/products/choose_products.h"
+
+#include <ATen/Context.h>
+#include <ATen/Version.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+namespace ahead::native {
+namespace {
+
+/// Below so many multiplications the calls of oneDNN take longer than what they save.
+constexpr int64_t fewest_multiplications = int64_t{1} << 22;
+
+bool is_intel() {
+#if defined(__x86_64__)
+  return __builtin_cpu_is("intel") != 0;
+#else
+  return false;
+#endif
+}
+
+/// Whether the rows, or the columns, of a matrix lie in memory without gaps inside them.
+bool is_dense_matrix(const TensorMeta& meta) {
+  if (meta.dtype != at::kFloat || !meta.device.is_cpu() || !meta.is_fixed()) return false;
+  if (meta.sizes.size() != 2) return false;
+  const at::IntArrayRef sizes = meta.sizes, strides = meta.strides;
+  return (strides[1] == 1 && strides[0] >= sizes[1]) || (strides[0] == 1 && strides[1] >= sizes[0]);
+}
+
+/// A product `left · right`, plus a vector for each row if there is one.
+struct Product {
+  Value* left;
+  Value* right;
+  Value* added;
+};
+
+bool is_one(const Argument& argument) {
+  return argument.is_constant() && argument.constant().isScalar() &&
+         argument.constant().toScalar().equal(1);
+}
+
+std::optional<Product> product_of(const Node& node) {
+  static const Operator* const mm = Operator::find("aten.mm");
+  static const Operator* const addmm = Operator::find("aten.addmm");
+  const std::vector<Argument>& args = node.args();
+  if (&node.op() == mm) return Product{args[0].value(), args[1].value(), nullptr};
+  if (&node.op() != addmm || !is_one(args[3]) || !is_one(args[4])) return std::nullopt;
+  const TensorMeta& added = args[0].value()->meta;
+  const bool is_row = added.sizes.size() == 1 && added.sizes[0] == node.result()->meta.sizes[1] &&
+                      added.is_contiguous();
+  if (!is_row) return std::nullopt;
+  return Product{args[1].value(), args[2].value(), args[0].value()};
+}
+
+bool is_worth_it(const Product& product, const TensorMeta& result) {
+  if (!is_dense_matrix(product.left->meta) || !is_dense_matrix(product.right->meta)) return false;
+  if (!is_dense_matrix(result) || !result.is_contiguous()) return false;
+  const int64_t inner = product.right->meta.sizes[0].fixed();
+  return result.numel().fixed() * inner >= fewest_multiplications;
+}
+
+/// The matrix whose transpose this is.
+Value* transposed(Graph& graph, Value* value, Node* before) {
+  static const Operator* const transpose = Operator::find("aten.t");
+  const Node* producer = value->producer();
+  if (producer != nullptr && &producer->op() == transpose) return producer->args()[0].value();
+  TensorMeta meta = value->meta;
+  std::swap(meta.sizes[0], meta.sizes[1]);
+  std::swap(meta.strides[0], meta.strides[1]);
+  Node* node = graph.add_node(*transpose, {value}, before);
+  node->belong_to(*before);
+  return graph.add_return(node, meta);
+}
+
+void replace(Graph& graph, Node& node, const Product& product, const Operator& linear) {
+  Argument added = product.added == nullptr ? Argument(c10::IValue()) : Argument(product.added);
+  std::vector<Argument> args = {product.left, transposed(graph, product.right, &node),
+                                std::move(added), c10::IValue("none"),
+                                c10::IValue(c10::List<std::optional<at::Scalar>>()),
+                                c10::IValue("")};
+  Node* call = graph.add_node(linear, std::move(args), &node);
+  call->belong_to(node);
+  graph.replace_uses(node.result(), graph.add_return(call, node.result()->meta));
+  graph.erase(&node);
+}
+
+}  // namespace
+
+Multiplier fastest_multiplier() {
+  static const bool is_one_dnn = !is_intel() && at::get_cpu_capability() == "AVX512" &&
+                                 Operator::find("mkldnn._linear_pointwise") != nullptr;
+  return is_one_dnn && at::globalContext().userEnabledMkldnn() ? Multiplier::OneDnn
+                                                               : Multiplier::ATen;
+}
+
+size_t choose_products(Graph& graph, Multiplier multiplier) {
+  if (multiplier == Multiplier::ATen) return 0;
+  const Operator& linear = *Operator::find("mkldnn._linear_pointwise");
+  size_t chosen = 0;
+  for (Node* node = graph.first(); node != nullptr;) {
+    Node* const next = node->next();
+    const auto product = product_of(*node);
+    if (product && is_worth_it(*product, node->result()->meta)) {
+      replace(graph, *node, *product, linear);
+      ++chosen;
+    }
+    node = next;
+  }
+  return chosen;
+}
+
+}  // namespace ahead::native
