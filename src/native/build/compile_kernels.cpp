@@ -85,10 +85,12 @@ void compile_at_once(std::vector<CompiledFile>& files, const Target& target,
     for (size_t i = next++; i < files.size(); i = next++) compile_file(files[i], target, folder);
   };
   std::vector<std::thread> others;
-  try {
-    for (size_t i = 1; i < std::min(files.size(), processors()); ++i) others.emplace_back(work);
-  } catch (const std::system_error&) {
-    // No more threads can be had: those that there are do it all.
+  for (size_t i = 1; i < std::min(files.size(), processors()); ++i) {
+    try {
+      others.emplace_back(work);
+    } catch (const std::system_error&) {
+      break;  // those threads that there are do it all
+    }
   }
   work();
   for (std::thread& other : others) other.join();

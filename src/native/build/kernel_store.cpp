@@ -88,7 +88,7 @@ std::string KernelStore::read_library(const std::string& library) const {
 
 std::string KernelStore::add(const std::string& binary, const std::string& source,
                              const std::vector<StoredKernel>& kernels) {
-  const std::string library = digest(binary);
+  std::string library = digest(binary);
   std::string text;
   for (const StoredKernel& kernel : kernels)
     text += kernel_line + kernel.key + " " + kernel.name + "\n";

@@ -133,7 +133,15 @@ INLINE I at_least(I x, I bound) { return bound > x ? bound : x; }
 )"},
     {"at_least",
      R"(
-INLINE D at_least(D x, D bound) { return bound > x ? bound : x; }
+INLINE D at_least(D x, D bound) {
+#if LANES == 8 && defined(__AVX512F__) && HAS(__builtin_ia32_maxpd512_mask)
+  return __builtin_ia32_maxpd512_mask(bound, x, D{}, -1, 4);
+#elif LANES == 4 && defined(__AVX2__) && HAS(__builtin_ia32_maxpd256)
+  return __builtin_ia32_maxpd256(bound, x);
+#else
+  return bound > x ? bound : x;
+#endif
+}
 INLINE L at_least(L x, L bound) { return bound > x ? bound : x; }
 )",
      true},
@@ -151,7 +159,15 @@ INLINE I at_most(I x, I bound) { return bound < x ? bound : x; }
 )"},
     {"at_most",
      R"(
-INLINE D at_most(D x, D bound) { return bound < x ? bound : x; }
+INLINE D at_most(D x, D bound) {
+#if LANES == 8 && defined(__AVX512F__) && HAS(__builtin_ia32_minpd512_mask)
+  return __builtin_ia32_minpd512_mask(bound, x, D{}, -1, 4);
+#elif LANES == 4 && defined(__AVX2__) && HAS(__builtin_ia32_minpd256)
+  return __builtin_ia32_minpd256(bound, x);
+#else
+  return bound < x ? bound : x;
+#endif
+}
 INLINE L at_most(L x, L bound) { return bound < x ? bound : x; }
 )",
      true},

@@ -155,12 +155,99 @@ INLINE D tanh(D x) {
 }
 )",
      true},
+    // x + x p(x^2) up to 1, and 1 - e^p(x) beyond.
+    {"erf",
+     R"(
+INLINE D erf(D x) {
+  const D a = at_most(abs(x), set_d(5.95));
+  const D z = a * a;
+  D p = z * 0x1.0579b080b085bp-34 - 0x1.386ac304c21f5p-30;
+  p = p * z + 0x1.f7a412f214af6p-27;
+  p = p * z - 0x1.5f1d36d565b13p-23;
+  p = p * z + 0x1.b9def1a05218ap-20;
+  p = p * z - 0x1.f4d1df397d0bbp-17;
+  p = p * z + 0x1.f9a321a120896p-14;
+  p = p * z - 0x1.c02db3d8ed3d8p-11;
+  p = p * z + 0x1.565bcd0db02edp-8;
+  p = p * z - 0x1.b82ce3128499dp-6;
+  p = p * z + 0x1.ce2f21a042b20p-4;
+  p = p * z - 0x1.812746b0379e6p-2;
+  p = p * z + 0x1.06eba8214db69p-3;
+  const D near = p * a + a;
+  D q = a * -0x1.31700ed776d09p-35 + 0x1.0bb445b8fa5b8p-30;
+  q = q * a - 0x1.627aa0b390476p-27;
+  q = q * a + 0x1.b905a3f8704e9p-26;
+  q = q * a + 0x1.3921a27992e38p-21;
+  q = q * a - 0x1.1b1f43404b4ffp-17;
+  q = q * a + 0x1.04f2a1eb22b38p-14;
+  q = q * a - 0x1.40e4b565f3ff0p-12;
+  q = q * a + 0x1.130b75e597596p-10;
+  q = q * a - 0x1.29a350c3260b3p-9;
+  q = q * a + 0x1.8e62d5bbb4014p-11;
+  q = q * a + 0x1.32dfc0bf63eaap-6;
+  q = q * a - 0x1.a417e64a56616p-4;
+  q = q * a - 0x1.45fd1da67d3fdp-1;
+  q = q * a - 0x1.20dc5208ac964p+0;
+  q = q * a - 0x1.e787ddfeff371p-20;
+  const D n = nearest(q * 0x1.71547652b82fep+0);
+  const D power = (D)((L)(n + (0x1.8p52 + 1023)) << 52);
+  const D r = q - n * LN2_HIGH - n * LN2_LOW;
+  const D far = 1. - (expm1_near_zero(r) * power + power);
+  return copysign(a > 1. ? far : near, x);
+}
+)",
+     true},
+    {"sin_of_turned",
+     R"(
+INLINE D sin_of_turned(D x, int turn) {
+#if defined(__FMA__) || defined(__aarch64__)
+  // The bits of t end with the number of quarter turns.
+  const D t = x * 0x1.45f306dc9c883p-1 + 0x1.8p52;
+  const D n = t - 0x1.8p52;
+  D r = x - n * 0x1.921fb54442d18p+0;
+  r = r - n * 0x1.1a62633145c07p-54;
+  r = r + n * 0x1.f1976b7ed8fbcp-110;
+  const D z = r * r;
+  D s = z * 0x1.5d9300fcf5d06p-33 - 0x1.ae5e663a8ec5ap-26;
+  s = s * z + 0x1.71de3577b692bp-19;
+  s = s * z - 0x1.a01a019c11994p-13;
+  s = s * z + 0x1.111111110f87ap-7;
+  s = s * z - 0x1.5555555555549p-3;
+  s = s * (z * r) + r;
+  D c = z * -0x1.8fae9c5456415p-37 + 0x1.1ee9ebe8e8240p-29;
+  c = c * z - 0x1.27e4f809f034ep-22;
+  c = c * z + 0x1.a01a019cb1bd1p-16;
+  c = c * z - 0x1.6c16c16c1517ep-10;
+  c = c * z + 0x1.555555555554cp-5;
+  c = c * z - 0.5;
+  c = c * z + 1.;
+  const L quarter = (L)t + turn;
+  const D turned = (quarter & 1) != 0 ? c : s;
+  D result = (D)((L)turned ^ (quarter & 2) << 62);
+  const bool far = any(abs(x) >= 0x1p20);
+#else
+  D result;
+  const bool far = true;
+#endif
+  if (__builtin_expect(far, 0))
+    for (int i = 0; i < LANES; ++i)
+      result[i] = turn ? __builtin_cos(x[i]) : __builtin_sin(x[i]);
+  return result;
+}
+)",
+     true},
+    {"sin",
+     R"(
+INLINE D sin(D x) {
+  const D result = sin_of_turned(x, 0);
+  return x == 0. ? x : result;
+}
+)",
+     true},
+    {"cos", "\nINLINE D cos(D x) { return sin_of_turned(x, 1); }\n", true},
     {"log2", "\nLANE_BY_LANE(D, log2, __builtin_log2)\n", true},
     {"log10", "\nLANE_BY_LANE(D, log10, __builtin_log10)\n", true},
-    {"erf", "\nLANE_BY_LANE(D, erf, __builtin_erf)\n", true},
     {"erfc", "\nLANE_BY_LANE(D, erfc, __builtin_erfc)\n", true},
-    {"sin", "\nLANE_BY_LANE(D, sin, __builtin_sin)\n", true},
-    {"cos", "\nLANE_BY_LANE(D, cos, __builtin_cos)\n", true},
     {"tan", "\nLANE_BY_LANE(D, tan, __builtin_tan)\n", true},
 
     // In double precision, of which float32 needs less than half.
