@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <fstream>
 #include <thread>
 
 #include "base/environment.h"
@@ -81,12 +80,13 @@ class Build : public ::testing::Test {
   BuildSettings settings() const { return {host_target(), folder_}; }
   std::string libraries() const { return folder_ + "/libraries"; }
 
-  /// Changes all files with this ending below a part of the cache.
-  void overwrite(const std::string& part, const std::string& ending,
-                 const std::string& contents) const {
+  /// Replaces all files with this ending in a part of the cache. New files, since this process may
+  /// run the code of the old ones.
+  void replace(const std::string& part, const std::string& ending,
+               const std::string& contents) const {
     for (const std::string& name : names_in(folder_ + part))
       if (name.size() >= ending.size() && name.substr(name.size() - ending.size()) == ending)
-        std::ofstream(folder_ + part + "/" + name, std::ios::binary) << contents;
+        EXPECT_TRUE(write_file(folder_ + part + "/" + name, contents));
   }
 
   const std::string folder_ = make_temporary_folder();
@@ -149,11 +149,11 @@ TEST_F(Build, RebuildsWhatIsDamaged) {
     EXPECT_EQ(added_by(later.build({adding(1)})[0]), 1);
     EXPECT_EQ(later.counters().loaded_from_cache, 1);
   };
-  overwrite("/libraries", ".so", "no library");
+  replace("/libraries", ".so", "no library");
   expect_rebuilt();
-  overwrite("/libraries", ".so", "");
+  replace("/libraries", ".so", "");
   expect_rebuilt();
-  overwrite("/kernels", "", "../../elsewhere");
+  replace("/kernels", "", "../../elsewhere");
   expect_rebuilt();
   for (const std::string& name : names_in(libraries()))
     ::unlink((libraries() + "/" + name).c_str());
