@@ -84,9 +84,11 @@ class Build : public ::testing::Test {
   /// run the code of the old ones.
   void replace(const std::string& part, const std::string& ending,
                const std::string& contents) const {
-    for (const std::string& name : names_in(folder_ + part))
-      if (name.size() >= ending.size() && name.substr(name.size() - ending.size()) == ending)
-        EXPECT_TRUE(write_file(folder_ + part + "/" + name, contents));
+    for (const std::string& name : names_in(folder_ + part)) {
+      if (name.size() < ending.size() || name.substr(name.size() - ending.size()) != ending)
+        continue;
+      EXPECT_TRUE(write_file(folder_ + part + "/" + name, contents));
+    }
   }
 
   const std::string folder_ = make_temporary_folder();

@@ -203,6 +203,8 @@ INLINE F tanh(F x) {
     {"erf", R"(
 #if LANES == 16 && defined(__AVX512F__)
 INLINE F erf(F x) { return piecewise(x, 0x1.ffffffp1f, erf_table); }
+#elif LANES == 8 && defined(__AVX2__)
+INLINE F erf(F x) { return erf_of_8(x); }
 #else
 INLINE F erf(F x) {
   const F a = at_most(abs(x), set_f(4.f));

@@ -45,8 +45,8 @@ class Dictionary {
       });
   }
 
-  std::string prelude_of(std::string_view kernel) const {
-    Chosen chosen{std::vector<bool>(entries_.size()), {}, false};
+  std::string prelude_of(std::string_view kernel, int lanes) const {
+    Chosen chosen{lanes, std::vector<bool>(entries_.size()), {}, false};
     for_each_identifier(kernel, [&](std::string_view identifier) {
       chosen.wide |= is_wide_type(identifier);
       take(identifier, chosen);
@@ -65,6 +65,7 @@ class Dictionary {
     bool names_wide_type = false;
   };
   struct Chosen {
+    int lanes;
     std::vector<bool> entries;
     std::unordered_set<std::string_view> names;
     bool wide;
@@ -84,6 +85,7 @@ class Dictionary {
 
   void take_entry(size_t place, Chosen& chosen) const {
     const Entry& entry = entries_[place];
+    if (entry.word->lanes != 0 && entry.word->lanes != chosen.lanes) return;
     chosen.entries[place] = true;
     chosen.wide |= entry.names_wide_type;
     for (const std::string_view need : entry.needs) take(need, chosen);
@@ -108,7 +110,7 @@ std::string with_prelude(const std::string& kernel, int lanes) {
     throw InternalError("native", "kernels of " + std::to_string(lanes) + " lanes.");
   static const auto* dictionary = new Dictionary;
   return "#undef LANES\n#define LANES " + std::to_string(lanes) + "\n" +
-         dictionary->prelude_of(kernel) + kernel;
+         dictionary->prelude_of(kernel, lanes) + kernel;
 }
 
 }  // namespace ahead::native

@@ -13,6 +13,8 @@ struct Word {
   /// Whether this is the overload for vectors of 64-bit lanes, which kernels without these go
   /// without.
   bool wide = false;
+  /// The number of lanes that it is for; 0: any.
+  int lanes = 0;
 };
 
 /// The text of a kernel with what it needs before it: the types of vectors of that many lanes, and

@@ -12,8 +12,9 @@ constexpr Word table_functions[] = {
     // For 0, an interval from 0 to 1/8, then four in each octave; the lowest five bits of what
     // remains
     // of a number when it is shifted are the place in the table.
-    {"look_up", R"(
-#if LANES == 16 && defined(__AVX512F__)
+    {"look_up",
+     R"(
+#if defined(__AVX512F__)
 INLINE F look_up(F low, F high, I place) {
 #ifdef __clang__
   return __builtin_ia32_vpermi2varps512(low, place, high);
@@ -22,9 +23,11 @@ INLINE F look_up(F low, F high, I place) {
 #endif
 }
 #endif
-)"},
-    {"piecewise", R"(
-#if LANES == 16 && defined(__AVX512F__)
+)",
+     false, 16},
+    {"piecewise",
+     R"(
+#if defined(__AVX512F__)
 INLINE F piecewise(F x, float end, const F* table) {
   const F a = at_most(abs(x), set_f(end));
   const I place = at_least((I)a, set_i(0x3dffffff)) >> 21;
@@ -39,9 +42,11 @@ INLINE F piecewise(F x, float end, const F* table) {
   return with_sign_of(p, x);
 }
 #endif
-)"},
-    {"tanh_table", R"(
-#if LANES == 16 && defined(__AVX512F__)
+)",
+     false, 16},
+    {"tanh_table",
+     R"(
+#if defined(__AVX512F__)
 static const F tanh_table[] = {
     {0x1.205b68p1f, 0x1.5ff0f8p1f, 0x1.a0145p1f, 0x1.e0729p1f, 0x1.1fbfdp2f, 0x1.60999p2f,
      0x1.9f8418p2f, 0x1.e0a28p2f, 0x1.1f5d8p3f, 0x1.1f5d8p3f, 0x1.1f5d8p3f, 0x1.1f5d8p3f,
@@ -97,9 +102,11 @@ static const F tanh_table[] = {
      0x1.2d6e9ap-8f},
 };
 #endif
-)"},
-    {"erf_table", R"(
-#if LANES == 16 && defined(__AVX512F__)
+)",
+     false, 16},
+    {"erf_table",
+     R"(
+#if defined(__AVX512F__)
 static const F erf_table[] = {
     {0x1.1fe328p1f, 0x1.5f8d08p1f, 0x1.9fc9f8p1f, 0x1.df5d8p1f, 0x1.df5d8p1f, 0x1.df5d8p1f,
      0x1.df5d8p1f, 0x1.df5d8p1f, 0x1.df5d8p1f, 0x1.df5d8p1f, 0x1.df5d8p1f, 0x1.df5d8p1f,
@@ -154,7 +161,57 @@ static const F erf_table[] = {
      0x1.73502p-7f},
 };
 #endif
-)"},
+)",
+     false, 16},
+    // For 8 lanes, which have tables of 8: polynomials around the multiples of 9/16, or nearly.
+    {"erf_of_8",
+     R"(
+#if defined(__AVX2__)
+INLINE F look_up(F table, I place) {
+#ifdef __clang__
+  return __builtin_ia32_permvarsf256(table, place);
+#else
+  return __builtin_shuffle(table, place);
+#endif
+}
+static const F erf_columns[] = {
+    {0, 0x1.20016p-1f, 0x1.20244p0f, 0x1.b0aep0f, 0x1.1fa03p1f, 0x1.68702p1f, 0x1.b0464p1f,
+     0x1.f8bb8p1f},
+    {0, 0x1.25b9cap-1f, 0x1.c6f1e2p-1f, 0x1.f76118p-1f, 0x1.ff3d86p-1f, 0x1.fff70ep-1f,
+     0x1.ffffc4p-1f, 1},
+    {0x1.20dd74p0f, 0x1.a5060ap-1f, 0x1.4581dp-2f, 0x1.09950ap-4f, 0x1.da464ap-8f,
+     0x1.a9f1ecp-12f, 0x1.a5b9e4p-17f, 0x1.ac127ep-23f},
+    {0, -0x1.d9a8d8p-2f, -0x1.6e6046p-2f, -0x1.c0e002p-4f, -0x1.0a6e66p-6f, -0x1.2bdc18p-10f,
+     -0x1.641a2ap-15f, -0x1.a63a8p-21f},
+    {-0x1.81271cp-2f, -0x1.9c3e48p-4f, 0x1.4cd47ep-3f, 0x1.a140aep-4f, 0x1.679b7p-6f,
+     0x1.07b5f2p-9f, 0x1.7f4984p-14f, 0x1.0ca1b4p-19f},
+    {0, 0x1.759f8ap-3f, 0x1.c83742p-6f, -0x1.95f9ecp-5f, -0x1.3b5634p-6f, -0x1.41364ep-9f,
+     -0x1.25162ep-13f, -0x1.ea1d08p-19f},
+    {0x1.ce0522p-4f, -0x1.602b8p-7f, -0x1.f60fd2p-5f, 0x1.8033b6p-9f, 0x1.5eeb92p-7f,
+     0x1.1ad01ep-9f, 0x1.52cbe6p-13f, 0x1.59c6acp-18f},
+    {0, -0x1.736dp-5f, 0x1.e0c09ap-7f, 0x1.7b5984p-7f, -0x1.66c0bap-9f, -0x1.6c3002p-10f,
+     -0x1.416a38p-13f, -0x1.b3e842p-18f},
+    {-0x1.aada9cp-6f, 0x1.23a86p-7f, 0x1.3c533p-7f, -0x1.8e6ab8p-8f, -0x1.7ff374p-11f,
+     0x1.3331dep-11f, 0x1.bce958p-14f, 0x1.958684p-18f},
+};
+INLINE F erf_of_8(F x) {
+  const F a = at_most(abs(x), set_f(4.2f));
+  const I place = (I)(a * (16.f / 9.f) + 0x1.8p23f);
+#define COLUMN(k) look_up(erf_columns[k], place)
+  const F r = a - COLUMN(0);
+  F p = COLUMN(8) * r + COLUMN(7);
+  p = p * r + COLUMN(6);
+  p = p * r + COLUMN(5);
+  p = p * r + COLUMN(4);
+  p = p * r + COLUMN(3);
+  p = p * r + COLUMN(2);
+  p = p * r + COLUMN(1);
+#undef COLUMN
+  return with_sign_of(p, x);
+}
+#endif
+)",
+     false, 8},
 };
 
 }  // namespace
