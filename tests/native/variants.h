@@ -28,7 +28,7 @@ inline std::vector<Variant> variants() {
   const std::string host = at::get_cpu_capability();
   std::vector<Variant> all{{"DEFAULT", 4}, {"DEFAULT", 8}};
   if (host == "AVX2" || host == "AVX512") all.insert(all.end(), {{"AVX2", 8}, {"AVX2", 4}});
-  if (host == "AVX512") all.insert(all.end(), {{"AVX512", 16}, {"AVX512", 8}, {"AVX512", 32}});
+  if (host == "AVX512") all.insert(all.end(), {{"AVX512", 16}, {"AVX512", 8}});
   return all;
 }
 

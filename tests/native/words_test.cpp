@@ -287,6 +287,8 @@ TEST_P(Words, ReduceInAFixedOrder) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Native, Words, ::testing::ValuesIn(test::variants()));
+INSTANTIATE_TEST_SUITE_P(SeveralRegisters, Words,
+                         ::testing::Values(test::Variant{at::get_cpu_capability(), 32}));
 
 TEST(Prelude, HoldsWhatTheTextNames) {
   EXPECT_EQ(with_prelude("int x;\n", 8), "#undef LANES\n#define LANES 8\nint x;\n");
