@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <vector>
 
 #include "base/environment.h"
 #include "base/log.h"

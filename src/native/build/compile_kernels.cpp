@@ -27,7 +27,7 @@ size_t processors() {
 
 /// Splits kernels into files of about the same length: the longest first, each to the file that is
 /// shortest then.
-std::vector<CompiledFile> group(const std::vector<KernelSource>& sources) {
+std::vector<CompiledFile> group_into_files(const std::vector<KernelSource>& sources) {
   size_t bytes = 0;
   for (const KernelSource& source : sources) bytes += source.text.size();
   const size_t count = std::min(
@@ -100,7 +100,7 @@ void compile_at_once(std::vector<CompiledFile>& files, const Target& target,
 
 std::vector<CompiledFile> compile_kernels(const std::vector<KernelSource>& sources,
                                           const Target& target, const std::string& folder) {
-  std::vector<CompiledFile> files = group(sources);
+  std::vector<CompiledFile> files = group_into_files(sources);
   for (CompiledFile& file : files) file.source = text_of_file(sources, file.kernels, target);
   compile_at_once(files, target, folder);
 

@@ -3,7 +3,7 @@
 namespace ahead::native {
 namespace {
 
-constexpr Word arithmetic[] = {
+constexpr Word arithmetic_table[] = {
     // A float32 and a float64 function of one number, lane by lane.
     {"LANE_BY_LANE", R"(
 #define LANE_BY_LANE(V, name, function)                      \
@@ -261,7 +261,7 @@ INLINE auto min_lanes(V v) { return fold(v, [](V a, V b) { return minimum(a, b);
 }  // namespace
 
 std::span<const Word> arithmetic_words() {
-  return arithmetic;
+  return arithmetic_table;
 }
 
 }  // namespace ahead::native

@@ -7,7 +7,7 @@
 namespace ahead::native {
 namespace {
 
-constexpr Word words[] = {
+constexpr Word basic_table[] = {
     {"INLINE", R"(
 #define INLINE static inline __attribute__((always_inline))
 )"},
@@ -161,7 +161,7 @@ INLINE bool any(L mask) {
 }  // namespace
 
 std::span<const Word> basic_words() {
-  return words;
+  return basic_table;
 }
 
 }  // namespace ahead::native

@@ -3,7 +3,7 @@
 namespace ahead::native {
 namespace {
 
-constexpr Word memory[] = {
+constexpr Word memory_table[] = {
     // The lanes of the tail that exist, as the bits of a mask of AVX-512.
     {"tail_bits", "\nINLINE unsigned tail_bits(Tail m) { return (1u << m.n) - 1; }\n"},
 
@@ -257,7 +257,7 @@ INLINE void store_f16(unsigned short* p, F v, M... m) {
 }  // namespace
 
 std::span<const Word> memory_words() {
-  return memory;
+  return memory_table;
 }
 
 }  // namespace ahead::native
