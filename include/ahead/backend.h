@@ -16,6 +16,10 @@ namespace ahead {
 AHEAD_API void register_backend(const std::string& name, aot::GraphCompiler compiler,
                                 BackendTraits traits = {});
 
+/// The backend of those who name none: what the environment variable AHEAD_BACKEND says, or
+/// "interpreter".
+AHEAD_API std::string default_backend();
+
 /// The names of all backends, sorted.
 AHEAD_API std::vector<std::string> backends();
 

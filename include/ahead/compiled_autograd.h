@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ahead/backend.h"
 #include "ahead/export.h"
 #include "ahead/graph.h"
 
@@ -22,7 +23,7 @@ namespace ahead::compiled_autograd {
 /// How backwards are captured. An aggregate: `{.fullgraph = true}`.
 struct Options {
   /// The name of a backend, as in ahead::Options.
-  std::string backend = "interpreter";
+  std::string backend = default_backend();
   /// A backward that would not be one graph throws Unsupported instead, which names the node at
   /// which it would be cut, or says why the eager engine would have to run it.
   bool fullgraph = false;

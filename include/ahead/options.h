@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "ahead/backend.h"
 #include "ahead/backward_autocast.h"
 #include "ahead/confirm.h"
 #include "ahead/dependence.h"
@@ -61,8 +62,13 @@ class PartitionChoice {
 
 /// How a callable is compiled. An aggregate: `{.fullgraph = true}`.
 struct Options {
-  /// The name of a backend: "interpreter", or one added with register_backend.
-  std::string backend = "interpreter";
+  /// The name of a backend: "native", which compiles kernels with the system's compiler,
+  /// "interpreter", which runs operator by operator and gives eager's bits, or one added with
+  /// register_backend.
+  std::string backend = default_backend();
+  /// Lets the native backend give eager's bits: it leaves to LibTorch what its kernels would round
+  /// otherwise.
+  bool strict = false;
   /// What cannot be compiled throws, once the call that showed it has been served. False: such
   /// calls run eagerly, with a warning.
   bool fullgraph = false;

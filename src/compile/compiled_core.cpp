@@ -39,6 +39,8 @@ const std::shared_ptr<torch::nn::Module>& checked(
 }
 
 Options checked(Options options) {
+  // Eager's bits come from eager's kernels.
+  if (options.strict && options.backend == "native") options.backend = "interpreter";
   check_enumerator(options.dynamic, Dynamic::Trusting, "dynamic");
   check_enumerator(options.partitioner.kind(), Partitioner::MinCut, "partitioner");
   check_enumerator(options.confirm.kind(), Confirm::Never, "confirm");

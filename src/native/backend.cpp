@@ -6,10 +6,12 @@
 #include "native/build/kernel_library.h"
 #include "native/build/target.h"
 #include "native/fuse/fuse.h"
+#include "native/launch/by_sizes.h"
 #include "native/launch/kernel_call.h"
 #include "native/lower/lower.h"
 #include "native/print/print_kernel.h"
 #include "native/products/choose_products.h"
+#include "native/products/merge_products.h"
 
 namespace ahead::native {
 namespace {
@@ -58,7 +60,16 @@ std::string describe(const FusedGraph& fused) {
 }  // namespace
 
 aot::Executable compile(const aot::CompileRequest& request) {
-  FusedGraph fused = fuse(request.graph);
+  if (request.graph.find_input({Slot::Kind::Sizes, 0}) >= 0) {
+    return by_sizes(request.graph, [name = request.name](const Graph& graph) {
+      aot::CompileRequest fixed{graph, {}};
+      fixed.name = name;
+      return compile(fixed);
+    });
+  }
+  Graph graph(request.graph);
+  merge_products(graph);
+  FusedGraph fused = fuse(graph);
   choose_products(fused.graph, fastest_multiplier());
   if (request.report) request.report("fused", describe(fused));
   const auto kernels = kernels_of(fused.graph, request);
@@ -80,7 +91,7 @@ aot::Executable compile(const aot::CompileRequest& request) {
 }
 
 BackendTraits traits() {
-  BackendTraits traits;
+  BackendTraits traits{.takes_sizes = true};
   // Forwards that read a row and write one, or a number for it.
   for (const char* name :
        {"aten.native_layer_norm", "aten._softmax", "aten._log_softmax",

@@ -10,6 +10,7 @@
 #include "ahead/effect_tokens.h"
 #include "ahead/errors.h"
 #include "ahead/interpret.h"
+#include "base/environment.h"
 #include "native/backend.h"
 #include "ops/facts/grad_mode.h"
 
@@ -156,6 +157,11 @@ class Registry {
 };
 
 }  // namespace
+
+std::string default_backend() {
+  static const std::string chosen = environment("AHEAD_BACKEND");
+  return chosen.empty() ? "interpreter" : chosen;
+}
 
 namespace runtime {
 

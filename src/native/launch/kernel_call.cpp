@@ -134,37 +134,34 @@ void KernelCall::run_blocks(char* const* buffers) const {
   } else {
     in_parallel(num_blocks_, 1, run_some);
   }
-  for (size_t i = 0; i < kernel_.sums.size(); ++i)
-    finish_sum(i, sums, buffers[static_cast<size_t>(kernel_.sums[i].buffer)]);
+  for (size_t i = 0; i < kernel_.sums.size(); ++i) {
+    char* const result = buffers[static_cast<size_t>(kernel_.sums[i].buffer)];
+    const Type type = kernel_.terms[static_cast<size_t>(kernel_.sums[i].term)].type;
+    type == Type::F64 ? finish_sum<double>(i, sums, result) : finish_sum<float>(i, sums, result);
+  }
 }
 
 /// Adds up what the blocks have, in their order.
+template <class Number>
 void KernelCall::finish_sum(size_t index, const char* partial, char* result) const {
   const Kernel::Sum& sum = kernel_.sums[index];
   const Buffer& buffer = kernel_.buffers[static_cast<size_t>(sum.buffer)];
-  const bool is_double = kernel_.terms[static_cast<size_t>(sum.term)].type == Type::F64;
-  const size_t first = kernel_.rows.size() + kernel_.columns.size();
-  const int64_t offset =
-      printed_.sizes[first * (1 + kernel_.buffers.size()) + index];
+  const size_t axes = kernel_.rows.size() + kernel_.columns.size();
+  const int64_t offset = printed_.sizes[axes * (1 + kernel_.buffers.size()) + index];
   const int64_t count = sum.kind == Kernel::Sum::Kind::EachColumn ? kernel_.num_columns() : 1;
-  const auto value_at = [&](int64_t column) {
-    double total = 0;
-    for (int64_t block = 0; block < num_blocks_; ++block) {
-      const char* own = partial + printed_.sum_bytes * block + offset;
-      total += is_double ? reinterpret_cast<const double*>(own)[column]
-                         : static_cast<double>(reinterpret_cast<const float*>(own)[column]);
-    }
-    return total / sum.divisor;
-  };
+  std::vector<double> totals(static_cast<size_t>(count));
+  for (int64_t block = 0; block < num_blocks_; ++block) {
+    const auto* own =
+        reinterpret_cast<const Number*>(partial + printed_.sum_bytes * block + offset);
+    for (int64_t i = 0; i < count; ++i) totals[static_cast<size_t>(i)] += own[i];
+  }
   for (int64_t column = 0; column < count; ++column) {
-    int64_t at = 0, rest = column;
-    if (count > 1) {
-      for (size_t axis = kernel_.columns.size(); axis-- > 0;) {
-        at += rest % kernel_.columns[axis] * buffer.columns[axis];
-        rest /= kernel_.columns[axis];
-      }
+    int64_t at = 0, rest = count > 1 ? column : 0;
+    for (size_t axis = kernel_.columns.size(); axis-- > 0;) {
+      at += rest % kernel_.columns[axis] * buffer.columns[axis];
+      rest /= kernel_.columns[axis];
     }
-    write(result, at, buffer.dtype, value_at(column));
+    write(result, at, buffer.dtype, totals[static_cast<size_t>(column)] / sum.divisor);
   }
 }
 

@@ -26,6 +26,7 @@ class KernelCall {
 
   void run(char* const* buffers) const;
   void run_blocks(char* const* buffers) const;
+  template <class Number>
   void finish_sum(size_t index, const char* partial, char* result) const;
   void call(char* const* buffers, int64_t begin, int64_t end, char* sums) const;
 

@@ -1,0 +1,283 @@
+#include "native/products/merge_products.h"
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+#include "ahead/passes.h"
+#include "ir/copy.h"
+#include "ops/facts/aliasing.h"
+#include "ops/facts/facts.h"
+
+namespace ahead::native {
+namespace {
+
+/// Fewer products are not worth the copies of their operands.
+constexpr size_t fewest_products = 4;
+/// What lives longer because of a merger may take so many bytes.
+constexpr int64_t most_bytes = int64_t{32} << 20;
+
+const Operator& op(const char* name) { return *Operator::find(name); }
+
+bool is_matrix(const Value& value) {
+  const TensorMeta& meta = value.meta;
+  return meta.device.is_cpu() && meta.is_fixed() && meta.sizes.size() == 2 &&
+         (meta.dtype == at::kFloat || meta.dtype == at::kDouble);
+}
+
+int64_t bytes_of(const Value& value) {
+  return value.meta.numel().fixed() * static_cast<int64_t>(c10::elementSize(value.meta.dtype));
+}
+
+bool is_used_once(const Value& value) {
+  return value.users().size() == 1 && value.output_uses() == 0;
+}
+
+class Merging {
+ public:
+  explicit Merging(Graph& graph) : graph_(graph) {
+    for (Node& node : graph.nodes()) positions_.emplace(&node, positions_.size());
+  }
+
+  size_t run() {
+    for (Node* node = graph_.last(); node != nullptr;) {
+      Node* const before = node->prev();
+      if (is_last_of_sum(*node)) merge_sum(*node);
+      node = before;
+    }
+    merge_with_one_right_operand();
+    if (merged_ != 0) passes::eliminate_dead_code(graph_);
+    return merged_;
+  }
+
+ private:
+  static bool is_plain_sum(const Node& node) {
+    static const Operator* const add = &op("aten.add.Tensor");
+    const std::vector<Argument>& args = node.args();
+    return &node.op() == add && args[0].is_value() && args[1].is_value() &&
+           args[2].constant().toScalar().equal(1) && is_matrix(*node.result()) &&
+           args[0].value()->meta.sizes == node.result()->meta.sizes &&
+           args[1].value()->meta.sizes == node.result()->meta.sizes;
+  }
+
+  static bool is_product(const Node& node) {
+    static const Operator* const mm = &op("aten.mm");
+    return &node.op() == mm && is_matrix(*node.result()) && is_matrix(*node.args()[0].value()) &&
+           is_matrix(*node.args()[1].value());
+  }
+
+  bool is_last_of_sum(const Node& node) const {
+    if (!is_plain_sum(node)) return false;
+    const bool goes_on = is_used_once(*node.result()) && is_plain_sum(*node.result()->users()[0]);
+    return !goes_on;
+  }
+
+  /// What is added up, products apart from the rest.
+  void find_addends(const Value* value, std::vector<const Node*>& products,
+                    std::vector<Value*>& others) const {
+    const Node* node = value->producer();
+    if (node != nullptr && is_used_once(*value)) {
+      if (is_plain_sum(*node)) {
+        find_addends(node->args()[0].value(), products, others);
+        return find_addends(node->args()[1].value(), products, others);
+      }
+      if (is_product(*node)) return products.push_back(node);
+    }
+    others.push_back(const_cast<Value*>(value));
+  }
+
+  Value* add(const Operator& op, std::vector<Argument> args, TensorMeta meta, Node* before) {
+    Node* node = graph_.add_node(op, std::move(args), before);
+    node->belong_to(*before);
+    meta.requires_grad = false;
+    return graph_.add_return(node, std::move(meta));
+  }
+
+  TensorMeta matrix_like(const Value& value, int64_t rows, int64_t columns) const {
+    return TensorMeta::contiguous({rows, columns}, value.meta.dtype);
+  }
+
+  /// The matrices one below the other.
+  Value* below_each_other(const std::vector<Value*>& parts, Node* before) {
+    int64_t rows = 0;
+    Argument::List list;
+    for (Value* part : parts) {
+      rows += part->meta.sizes[0].fixed();
+      list.emplace_back(part);
+    }
+    const int64_t columns = parts[0]->meta.sizes[1].fixed();
+    return add(op("aten.cat"), {Argument(std::move(list)), int64_t{0}},
+               matrix_like(*parts[0], rows, columns), before);
+  }
+
+  /// The transpose of a matrix, without a node if it is one already.
+  Value* transposed(Value* value, Node* before) {
+    static const Operator* const transpose = &op("aten.t");
+    const Node* producer = value->producer();
+    if (producer != nullptr && &producer->op() == transpose) return producer->args()[0].value();
+    TensorMeta meta = value->meta;
+    std::swap(meta.sizes[0], meta.sizes[1]);
+    std::swap(meta.strides[0], meta.strides[1]);
+    return add(*transpose, {value}, meta, before);
+  }
+
+  /// a1·b1 + a2·b2 + … = [a1 a2 …] · [b1; b2; …]
+  void merge_sum(Node& last) {
+    std::vector<const Node*> products;
+    std::vector<Value*> others;
+    find_addends(last.args()[0].value(), products, others);
+    find_addends(last.args()[1].value(), products, others);
+    if (products.size() < fewest_products) return;
+    std::vector<Value*> left, right;
+    int64_t bytes = 0;
+    for (const Node* product : products)
+      bytes += bytes_of(*product->args()[0].value()) + bytes_of(*product->args()[1].value());
+    if (bytes > most_bytes) return;
+    for (const Node* product : products) {
+      left.push_back(transposed(product->args()[0].value(), &last));
+      right.push_back(product->args()[1].value());
+    }
+    Value* side_by_side = transposed_of(below_each_other(left, &last), &last);
+    Value* sum = add(op("aten.mm"), {side_by_side, below_each_other(right, &last)},
+                     last.result()->meta, &last);
+    for (Value* other : others)
+      sum = add(op("aten.add.Tensor"), {other, sum, int64_t{1}}, last.result()->meta, &last);
+    merged_ += products.size() - 1;
+    graph_.replace_uses(last.result(), sum);
+  }
+
+  Value* transposed_of(Value* value, Node* before) {
+    TensorMeta meta = value->meta;
+    std::swap(meta.sizes[0], meta.sizes[1]);
+    std::swap(meta.strides[0], meta.strides[1]);
+    return add(op("aten.t"), {value}, meta, before);
+  }
+
+  struct Family {
+    const Operator* op;
+    const Value *right, *added;
+    bool operator<(const Family& other) const {
+      return std::tie(op, right, added) < std::tie(other.op, other.right, other.added);
+    }
+  };
+
+  void merge_with_one_right_operand() {
+    static const Operator* const addmm = &op("aten.addmm");
+    std::map<Family, std::vector<Node*>> families;
+    std::vector<Family> order;
+    for (Node& node : graph_.nodes()) {
+      const bool is_added = &node.op() == addmm;
+      if (!is_added && !is_product(node)) continue;
+      const std::vector<Argument>& args = node.args();
+      if (is_added && (!is_matrix(*args[1].value()) || !is_matrix(*args[2].value()) ||
+                       args[0].value()->meta.sizes.size() != 1 ||
+                       !args[3].constant().toScalar().equal(1) ||
+                       !args[4].constant().toScalar().equal(1)))
+        continue;
+      const Family family{&node.op(), source_of(args[is_added ? 2 : 1].value()),
+                          is_added ? args[0].value() : nullptr};
+      std::vector<Node*>& members = families[family];
+      if (members.empty()) order.push_back(family);
+      members.push_back(&node);
+    }
+    for (const Family& family : order) {
+      if (families[family].size() >= fewest_products) merge_family(families[family]);
+    }
+  }
+
+  /// Equal transposes of one matrix are one right operand.
+  static const Value* source_of(const Value* value) {
+    static const Operator* const transpose = &op("aten.t");
+    const Node* producer = value->producer();
+    const bool is_transpose = producer != nullptr && &producer->op() == transpose;
+    return is_transpose ? producer->args()[0].value() : value;
+  }
+
+  static bool is_seen_outside(const Value& value) {
+    if (value.output_uses() != 0) return true;
+    return std::any_of(value.users().begin(), value.users().end(), [](const Node* user) {
+      return ops::facts(user->op()).view != ops::ViewKind::None &&
+             std::any_of(user->results().begin(), user->results().end(), [](const Value* view) {
+               return view != nullptr && is_seen_outside(*view);
+             });
+    });
+  }
+
+  static size_t left_of(const Node& node) { return node.args().size() == 2 ? 0 : 1; }
+
+  /// Whether a value is there before a node runs, perhaps by views that may be made earlier.
+  bool is_there_before(const Value* value, const Node& node) const {
+    while (value->producer() != nullptr) {
+      const auto known = positions_.find(value->producer());
+      if (known == positions_.end()) return false;
+      if (known->second < positions_.at(&node)) return true;
+      if (!ops::is_layout_view(*value->producer())) return false;
+      value = value->producer()->args()[0].value();
+    }
+    return true;
+  }
+
+  /// The value, or a copy of the views that make it, before a node.
+  Value* hoisted(Value* value, Node& before) {
+    if (value->producer() == nullptr) return value;
+    if (positions_.at(value->producer()) < positions_.at(&before)) return value;
+    const Node& view = *value->producer();
+    std::vector<Argument> args = view.args();
+    args[0] = hoisted(value->producer()->args()[0].value(), before);
+    return add(view.op(), std::move(args), value->meta, &before);
+  }
+
+  /// a1·b, a2·b, … are the parts of [a1; a2; …] · b, if all operands are there before the first.
+  void merge_family(const std::vector<Node*>& members) {
+    Node& first = *members.front();
+    int64_t bytes = 0;
+    for (const Node* member : members) {
+      const Value* left = member->args()[left_of(*member)].value();
+      const Value* result = member->result();
+      if (!is_there_before(left, first) || !result->meta.is_contiguous()) return;
+      if (is_seen_outside(*result)) return;  // results of a graph share no memory
+      if (left->meta.sizes[1] != members[0]->args()[left_of(first)].value()->meta.sizes[1]) return;
+      bytes += bytes_of(*left) + bytes_of(*result);
+    }
+    if (bytes > most_bytes) return;
+    std::vector<Value*> left;
+    for (const Node* member : members)
+      left.push_back(hoisted(member->args()[left_of(*member)].value(), first));
+    std::vector<Argument> args = first.args();
+    Value* all = below_each_other(left, &first);
+    args[left_of(first)] = all;
+    const int64_t columns = first.result()->meta.sizes[1].fixed();
+    Value* product =
+        add(first.op(), std::move(args),
+            matrix_like(*first.result(), all->meta.sizes[0].fixed(), columns), &first);
+    int64_t row = 0;
+    for (Node* member : members) {
+      TensorMeta meta = member->result()->meta;
+      meta.offset = row * columns;
+      const int64_t end = row + meta.sizes[0].fixed();
+      Value* part = add(op("aten.slice.Tensor"), {product, int64_t{0}, row, end, int64_t{1}}, meta,
+                        &first);
+      graph_.replace_uses(member->result(), part);
+      row = end;
+    }
+    merged_ += members.size() - 1;
+  }
+
+  Graph& graph_;
+  std::unordered_map<const Node*, size_t> positions_;  ///< of the nodes that were there before
+  size_t merged_ = 0;
+};
+
+}  // namespace
+
+size_t merge_products(Graph& graph) {
+  // Operands are read later than before, or earlier, which nobody must notice.
+  for (const Node& node : graph.nodes()) {
+    if (!node.op().in_dispatcher() || !ops::facts(node.op()).writes.empty() ||
+        !ops::facts(node.op()).hidden_writes.empty())
+      return 0;
+  }
+  return Merging(graph).run();
+}
+
+}  // namespace ahead::native
