@@ -7,6 +7,7 @@
 #include "compile/observed_call.h"
 #include "compile/state_run.h"
 #include "compile/tape_rules.h"
+#include "memory/trim.h"
 #include "observe/state/state_tensor.h"
 #include "observe/tape/skeleton.h"
 #include "tensors/size_marks.h"
@@ -319,6 +320,8 @@ void ObservedCall::finish(Observation::State& observation, const CompiledCore::E
     if (!judge(observation, tape, host)) return;
   }
   add_program(observation, tape, std::move(host), prototype);
+  // Its entry is small and stays; what the call computed is as large as its sizes, and goes.
+  if (may_be_sized(observation, *tape)) memory::trim_if_grown();
 }
 
 }  // namespace ahead::detail

@@ -1,4 +1,6 @@
 #include "sizes/training.h"
+#include "support/new_process.h"
+#include "support/resident_memory.h"
 
 /// Models as people write them, trained with batches of all sizes.
 namespace ahead {
@@ -208,6 +210,26 @@ TEST(Batches, TransformerEncoderWithPaddingMasks) {
   const CompileStats stats =
       train_side_by_side<Encoder>([] { return Encoder(); }, inputs, rounds_of(1, 64, 2));
   expect_few_programs(stats, 3, 64, 12);
+}
+
+TEST(Batches, MemoryStaysWhereSizesAscend) {
+  test::expect_in_new_process([] {
+    at::set_num_threads(1);
+    torch::nn::Sequential net(torch::nn::Linear(8, 512), torch::nn::ReLU(),
+                              torch::nn::Linear(512, 8), torch::nn::ReLU(),
+                              torch::nn::Linear(8, 512));
+    auto compiled = compile(net);
+    const int64_t first = test::resident_memory_as_it_is();
+    int64_t most = first;
+    for (int64_t size = 2; size < 2400; size += 4) {
+      const at::Tensor x = torch::randn({size, 8});
+      mark_dynamic(x, 0);  // each new size is observed, and has an entry that stays
+      compiled(x).sum().backward();
+      most = std::max(most, test::resident_memory_as_it_is());
+    }
+    std::cerr << "grown by " << ((most - first) >> 20) << " MB\n";
+    return compiled.stats().eager_calls == 0 && most - first < (int64_t{256} << 20);
+  });
 }
 
 }  // namespace batches_test
