@@ -293,6 +293,43 @@ TEST(SizedPrograms, NumbersOfTheHostThatAreOthersInEveryCallAreNotTrusted) {
   }
 }
 
+TEST(SizedPrograms, TablesThatTheHostMakesAreNoHiddenWrites) {
+  const Tensor w = torch::randn({3}).requires_grad_();
+  const auto f = [&](const Tensor& x) {
+    std::vector<float> places;
+    for (int64_t i = 0; i < x.size(0); ++i) places.push_back(0.5F * static_cast<float>(i * i % 7));
+    return x * w * torch::tensor(places).unsqueeze(1);
+  };
+  const CompileStats stats = call_side_by_side(f, rounds_of(2, 12, 5));
+  EXPECT_EQ(stats.eager_calls, 0U);
+  EXPECT_LE(stats.compilations, 2U);
+  EXPECT_GE(stats.cache_hits, 25U);
+}
+
+TEST(SizedPrograms, WritesThroughDataOfWhatBecomesDifferentiable) {
+  const Tensor w = torch::randn({3}).requires_grad_();
+  const auto f = [&](const Tensor& x) {
+    const Tensor sum = torch::ones_like(x).detach();
+    const Tensor data = sum.variable_data();
+    sum.mul_(x).mul_(w);
+    const Tensor used = sum.sin();
+    data.fill_(2);
+    return used * sum.pow(2);
+  };
+  auto compiled = compile(f);
+  for (const int64_t size : rounds_of(2, 9, 3)) {
+    SCOPED_TRACE(size);
+    torch::manual_seed(size);
+    const Tensor x = torch::randn({size, 3});
+    const auto second = [&](const auto& function) {
+      const Tensor first = torch::autograd::grad({function(x).sum()}, {w}, {}, true, true)[0];
+      return std::vector<Tensor>{first.detach(),
+                                 torch::autograd::grad({first.pow(2).sum()}, {w})[0]};
+    };
+    expect_same(second(f), second(compiled));
+  }
+}
+
 TEST(SizedNumbers, RatesThatChangeInEveryCall) {
   const auto f = [](const Tensor& x, double rate) { return (x * rate).sin() + x; };
   auto compiled = compile(f);

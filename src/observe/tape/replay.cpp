@@ -174,6 +174,7 @@ class Run {
         break;
       case Step::Kind::RequiresGrad:
         variable(step.ins[0]).requires_grad_(step.args[0].toBool());
+        if (tracer_ != nullptr) tracer_->hidden_writes().note_differentiable(variable(step.ins[0]));
         break;
       case Step::Kind::SetGrad:
         tracer_->outside().note_new_grad(variable(step.ins[0]), variable(step.ins[1]));

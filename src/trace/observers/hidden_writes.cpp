@@ -33,11 +33,20 @@ void HiddenWrites::note_node(const Node& node) {
 }
 
 void HiddenWrites::note_detached(const at::Tensor& traced) {
-  detached_.insert(functional_memory(traced));
+  shared_.insert(functional_memory(traced));
+  note_differentiable(traced);
+}
+
+void HiddenWrites::note_differentiable(const at::Tensor& traced) {
+  if (traced.requires_grad() && shared_.count(functional_memory(traced)) != 0)
+    detached_.insert(functional_memory(traced));
 }
 
 void HiddenWrites::note_view(const at::Tensor& view, const Operator& op) {
-  if (!view.requires_grad()) return note_detached(view);
+  if (!view.requires_grad()) {
+    detached_.insert(functional_memory(view));
+    return;
+  }
   // Functionalisation makes a view of what was written to again when it is used, by when grad mode
   // may be on again. What gradient formulas view is none of the function's.
   const bool is_of_formula = torch::autograd::get_current_node() != nullptr;
@@ -53,6 +62,7 @@ void HiddenWrites::note_write(const at::Tensor& written, const NodePtr& before,
   const bool is_unseen = is_same && written.requires_grad();
   const bool is_cut = history == nullptr && before != nullptr;
   if (is_unseen || is_cut || detached_.count(functional_memory(written)) != 0) found_ = &op;
+  note_differentiable(written);
 }
 
 }  // namespace ahead::tracing

@@ -22,9 +22,11 @@ class HiddenWrites {
   void after(const TracedCall& call, const at::Tensor& viewed);
   /// A node was written for an operator that user code calls, or that one of those calls.
   void note_node(const Node& node);
-  /// A view of a differentiable tensor was made that has no history: a write to their memory is
-  /// hidden from autograd.
+  /// Something was made that has the memory of a tensor, but no history: once that tensor is
+  /// differentiable, a write to the memory is hidden from autograd.
   void note_detached(const at::Tensor& traced);
+  /// A tensor may be differentiable now.
+  void note_differentiable(const at::Tensor& traced);
   /// An operator wrote to a traced tensor, whose history_of was `before`.
   void note_write(const at::Tensor& written, const NodePtr& before, const Operator& op);
 
@@ -39,7 +41,8 @@ class HiddenWrites {
   void note_view(const at::Tensor& view, const Operator& op);
 
   bool grad_mode_ = true;  ///< where user code calls the operator now being traced
-  std::unordered_set<const c10::StorageImpl*> detached_;
+  /// Memory of differentiable tensors, and of others, that something without history has as well.
+  std::unordered_set<const c10::StorageImpl*> detached_, shared_;
   const Operator* found_ = nullptr;
 };
 
