@@ -224,7 +224,7 @@ std::string CompiledCore::explain(const FlatTree& inputs) const {
     return fits;
   });
   if (!text.empty()) return text;
-  if (options_.dynamic == Dynamic::Trusting) {
+  if (options_.dynamic == Dynamic::Trusting && !state_->has_thrown) {
     const AgreedSizes::Call call{now, state_->modules, options_.depends_on};
     std::shared_ptr<const AgreedSizes::Agreement> agreement;
     {
@@ -258,6 +258,7 @@ void CompiledCore::reset() {
   state_->handles.clear();
   state_->leaves.clear();
   state_->contradictions = 0;
+  state_->has_thrown = false;
   state_->observed_in_a_row = 0;
   ++state_->generation;
 }

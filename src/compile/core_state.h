@@ -74,6 +74,8 @@ struct CompiledCore::State {
   /// Raised by each observed call that stored tensors in places that are not known, or threw:
   /// programs have to learn which tensors are there now.
   std::atomic<uint64_t> stores{0};
+  /// An observed call threw: for which sizes calls do is not known.
+  std::atomic<bool> has_thrown{false};
   int64_t contradictions = 0;                 ///< programs that turned out to be wrong
   std::atomic<int64_t> observed_in_a_row{0};  ///< calls without one that ran from a graph
   /// Raised by reset(): observations that were begun before do not count any more.
@@ -147,11 +149,13 @@ struct CompiledCore::State {
 struct Observation::State {
   State(const Situation& now, std::shared_ptr<const observe::Tape> call_before,
         const std::vector<observe::KnownHandle>& handles,
-        const std::vector<observe::WeakTensor>& leaves, std::atomic<uint64_t>& stored,
+        const std::vector<observe::WeakTensor>& leaves, CompiledCore::State& core,
         bool with_places);
   /// A call that threw may have stored something before.
   ~State() {
-    if (!is_finished) stores.fetch_add(1);
+    if (is_finished) return;
+    core.stores.fetch_add(1);
+    core.has_thrown = true;
   }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -165,7 +169,7 @@ struct Observation::State {
   const Situation now;
   /// The recording of the call before, if there was one.
   const std::shared_ptr<const observe::Tape> before;
-  std::atomic<uint64_t>& stores;  ///< of the callable
+  CompiledCore::State& core;
   bool is_finished = false;
   uint64_t generation = 0;
   /// The candidate for this kind of call.

@@ -166,6 +166,12 @@ struct Entry {
   std::atomic<uint64_t>& counted_calls() {
     return compiled.sized == nullptr ? calls : compiled.sized->calls;
   }
+  /// The stores of the callable by which what the program does was seen: in a call of these sizes,
+  /// or of any where there is no state.
+  uint64_t seen_stores() const {
+    return compiled.sized == nullptr || has_state ? seen.load()->stores
+                                                  : compiled.sized->stores.load();
+  }
   /// The plan for the numbers of a call, which may be others than those that it was made with.
   std::shared_ptr<const runtime::CallPlan> plan_for(const TreeSpec& now) const;
   /// When it ran last, in calls of the callable.

@@ -46,7 +46,7 @@ Observation::~Observation() = default;
 Observation::State::State(const Situation& situation, std::shared_ptr<const Tape> call_before,
                           const std::vector<observe::KnownHandle>& handles,
                           const std::vector<observe::WeakTensor>& leaves,
-                          std::atomic<uint64_t>& stored, bool with_places)
+                          CompiledCore::State& core_state, bool with_places)
     : inputs(situation.inputs),
       outer(situation.arguments()),
       versions(versions_of(outer)),
@@ -54,7 +54,7 @@ Observation::State::State(const Situation& situation, std::shared_ptr<const Tape
       host_before(host),
       now{inputs, situation.ambient, &host, situation.outer == nullptr ? nullptr : &outer},
       before(std::move(call_before)),
-      stores(stored),
+      core(core_state),
       recorder(std::make_shared<observe::Recorder>(
           outer, before, observe::HandleWatch(host, host_before, handles), leaves, with_places)) {}
 
@@ -120,7 +120,8 @@ Served ObservedCall::serve(const Situation& now) {
 }
 
 std::shared_ptr<Entry> ObservedCall::trust(const Situation& now) {
-  if (options_.dynamic != Dynamic::Trusting || options_.confirm == Confirm::EveryCall)
+  if (options_.dynamic != Dynamic::Trusting || options_.confirm == Confirm::EveryCall ||
+      state_.has_thrown)
     return nullptr;
   std::shared_ptr<const AgreedSizes::Agreement> agreement;
   uint64_t generation = 0;
@@ -169,7 +170,7 @@ void ObservedCall::add_without_state(const Situation& now,
 bool ObservedCall::is_due(Entry& entry) const {
   if (options_.confirm == Confirm::EveryCall || entry.lost_an_owner()) return true;
   const std::shared_ptr<const Entry::Seen> seen = entry.seen.load();
-  if (seen->stores != state_.stores.load()) return true;
+  if (entry.seen_stores() != state_.stores.load()) return true;
   for (const StateTensor& state : seen->states) {
     if (!state.handles.empty()) continue;
     if (state.object.use_count() != state.owners || seen->eager_calls != state_.eager_calls.load())
@@ -299,7 +300,7 @@ std::unique_ptr<Observation> ObservedCall::observe(const Situation& now,
   // Should the call throw, no tape is left: the call may have stored something.
   std::shared_ptr<const Tape> before = std::move(state_.last_tape);
   observation->state = std::make_unique<Observation::State>(
-      now, std::move(before), state_.handles, state_.leaves, state_.stores, options_.record_places);
+      now, std::move(before), state_.handles, state_.leaves, state_, options_.record_places);
   observation->state->entries = std::move(entries);
   observation->state->generation = state_.generation;
   observation->state->candidate_before = state_.last_candidate;

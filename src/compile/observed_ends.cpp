@@ -54,6 +54,7 @@ void ObservedCall::confirm(const std::shared_ptr<Entry>& entry,
       Entry::Seen{tape, std::move(host), states_of(*tape), state_arguments_of(*tape),
                   state_.stores.load(), state_.eager_calls.load()}));
   entry->counted_calls().fetch_add(1);
+  if (entry->compiled.sized != nullptr) entry->compiled.sized->stores = state_.stores.load();
 }
 
 /// Tells the user that a program fits, but each call has to be observed.

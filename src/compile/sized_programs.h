@@ -38,6 +38,8 @@ class SizedProgram {
   /// How often calls of all sizes ran it, or were seen to do what it does; those of which it was
   /// made are about so many.
   std::atomic<uint64_t> calls{4};
+  /// CompiledCore::State::stores when a call of any size was seen to do what it does.
+  std::atomic<uint64_t> stores{0};
 
  private:
   std::shared_ptr<const runtime::Prologue> share(const runtime::Prologue& prologue) const;
