@@ -86,8 +86,8 @@ std::string ObservedCall::why_never_settled(const Observation::State& observatio
   if (other_kind.empty() && !tapes.empty()) {
     if (const auto found = difference(*tapes.back(), tape)) return in_words(*found);
   }
-  const std::string calls = "each of " + std::to_string(most_observed_in_a_row) +
-                            " calls in a row is of another kind than those before";
+  std::string calls = "each of " + std::to_string(most_observed_in_a_row) +
+                      " calls in a row is of another kind than those before";
   if (other_kind.empty()) return calls;
   return calls + "; the last one: " + other_kind + ". " +
          (before->spec != now.inputs.spec

@@ -69,24 +69,24 @@ std::vector<int64_t> static_sizes(const std::vector<at::Tensor>& tensors) {
 }  // namespace tensors
 
 void mark_dynamic(const at::Tensor& tensor, int64_t dim) {
-  using namespace tensors;
-  const DimSet marked = checked_dim("mark_dynamic", tensor, dim);
-  const SizeMarks* now = marks_of(tensor);
+  using tensors::DimSet, tensors::SizeMarks;
+  const DimSet marked = tensors::checked_dim("mark_dynamic", tensor, dim);
+  const SizeMarks* now = tensors::marks_of(tensor);
   if (now != nullptr && (now->is_static & marked) != 0)
-    throw_contradiction("mark_dynamic", "mark_static", dim);
-  replace_marks("mark_dynamic", tensor, (now == nullptr ? 0 : now->is_dynamic) | marked,
-                now == nullptr ? 0 : now->is_weak, now == nullptr ? 0 : now->is_static);
+    tensors::throw_contradiction("mark_dynamic", "mark_static", dim);
+  tensors::replace_marks("mark_dynamic", tensor, (now == nullptr ? 0 : now->is_dynamic) | marked,
+                         now == nullptr ? 0 : now->is_weak, now == nullptr ? 0 : now->is_static);
 }
 
 void mark_static(const at::Tensor& tensor, int64_t dim) {
-  using namespace tensors;
-  const DimSet marked = checked_dim("mark_static", tensor, dim);
-  const SizeMarks* now = marks_of(tensor);
+  using tensors::DimSet, tensors::SizeMarks;
+  const DimSet marked = tensors::checked_dim("mark_static", tensor, dim);
+  const SizeMarks* now = tensors::marks_of(tensor);
   if (now != nullptr && (now->is_dynamic & marked) != 0)
-    throw_contradiction("mark_static", "mark_dynamic", dim);
-  replace_marks("mark_static", tensor, now == nullptr ? 0 : now->is_dynamic,
-                now == nullptr ? 0 : now->is_weak & ~marked,
-                (now == nullptr ? 0 : now->is_static) | marked);
+    tensors::throw_contradiction("mark_static", "mark_dynamic", dim);
+  tensors::replace_marks("mark_static", tensor, now == nullptr ? 0 : now->is_dynamic,
+                         now == nullptr ? 0 : now->is_weak & ~marked,
+                         (now == nullptr ? 0 : now->is_static) | marked);
 }
 
 std::vector<int64_t> dynamic_dims(const at::Tensor& tensor) {
