@@ -9,13 +9,15 @@ namespace ahead::native {
 namespace {
 
 constexpr OpTraits traits[] = {
-    {"load", 1},   {"number", 0}, {"add", 1},    {"sub", 1},     {"mul", 1},   {"div", 5},
-    {"neg", 1},    {"abs", 1},    {"max", 2},    {"min", 2},     {"pow", 60},  {"remainder", 8},
-    {"floor", 1},  {"ceil", 1},   {"trunc", 1},  {"round", 1},   {"sqrt", 6},  {"rsqrt", 10},
-    {"sign", 3},   {"exp", 15},   {"expm1", 25}, {"log", 20},    {"log2", 20}, {"log10", 20},
-    {"log1p", 25}, {"erf", 25},   {"tanh", 20},  {"sigmoid", 18}, {"sin", 25}, {"cos", 25},
-    {"less", 1},   {"less_equal", 1}, {"equal", 1}, {"and", 1},  {"or", 1},    {"not", 1},
-    {"select", 1}, {"convert", 1}, {"round_to", 4}, {"row_sum", 1}, {"row_max", 2}, {"row_min", 2},
+    {"load", 1},    {"number", 0},     {"add", 1},      {"sub", 1},      {"mul", 1},
+    {"div", 5},     {"neg", 1},        {"abs", 1},      {"max", 2},      {"min", 2},
+    {"pow", 60},    {"remainder", 8},  {"floor", 1},    {"ceil", 1},     {"trunc", 1},
+    {"round", 1},   {"sqrt", 6},       {"rsqrt", 10},   {"sign", 3},     {"exp", 15},
+    {"expm1", 25},  {"log", 20},       {"log2", 20},    {"log10", 20},   {"log1p", 25},
+    {"erf", 25},    {"tanh", 20},      {"sigmoid", 18}, {"sin", 25},     {"cos", 25},
+    {"less", 1},    {"less_equal", 1}, {"equal", 1},    {"and", 1},      {"or", 1},
+    {"not", 1},     {"select", 1},     {"convert", 1},  {"round_to", 4}, {"row_sum", 1},
+    {"row_max", 2}, {"row_min", 2},
 };
 constexpr const char* type_names[] = {"f32", "f64", "i64", "i32", "bool"};
 
@@ -65,8 +67,12 @@ bool Term::operator==(const Term& other) const {
          integer == other.integer && buffer == other.buffer;
 }
 
-int64_t Kernel::num_rows() const { return product(rows); }
-int64_t Kernel::num_columns() const { return product(columns); }
+int64_t Kernel::num_rows() const {
+  return product(rows);
+}
+int64_t Kernel::num_columns() const {
+  return product(columns);
+}
 
 std::string Kernel::str() const {
   std::string out = "kernel " + name + ": rows ";
@@ -83,7 +89,9 @@ std::string Kernel::str() const {
   for (size_t i = 0; i < terms.size(); ++i) {
     const Term& term = terms[i];
     out += "\n  t" + std::to_string(i) + ": " + type_names[static_cast<size_t>(term.type)] +
-           (term.by_row ? term.by_column ? "" : " by row" : term.by_column ? " by column" : " one") +
+           (term.by_row      ? term.by_column ? "" : " by row"
+            : term.by_column ? " by column"
+                             : " one") +
            " = " + traits_of(term.op).name;
     if (term.op == Op::Load) out += " b" + std::to_string(term.buffer);
     if (term.op == Op::Number && is_float(term.type)) append_float(out += ' ', term.number);
@@ -118,11 +126,25 @@ TermId TermBuilder::add(Term term) {
 TermId TermBuilder::number(Type type, const c10::Scalar& number) {
   Term term;
   term.type = type;
-  if (is_float(type)) {
-    term.number = number.isIntegral(/*includeBool=*/true) ? static_cast<double>(number.toLong())
-                                                          : number.toDouble();
-  } else {
-    term.integer = number.toLong();
+  const bool is_whole = number.isIntegral(/*includeBool=*/true);
+  // As the type has it, since it may be converted to another one.
+  switch (type) {
+    case Type::F64:
+      term.number = is_whole ? static_cast<double>(number.toLong()) : number.toDouble();
+      break;
+    case Type::F32:
+      term.number =
+          is_whole ? static_cast<float>(number.toLong()) : static_cast<float>(number.toDouble());
+      break;
+    case Type::I64:
+      term.integer = number.toLong();
+      break;
+    case Type::I32:
+      term.integer = static_cast<int32_t>(number.toLong());
+      break;
+    case Type::Bool:
+      term.integer = is_whole ? number.toLong() != 0 : number.toDouble() != 0;
+      break;
   }
   return add(std::move(term));
 }
@@ -147,7 +169,9 @@ TermId TermBuilder::divide(TermId dividend, TermId divisor) {
 TermId TermBuilder::convert(TermId id, Type type) {
   const Term& from = term(id);
   if (from.type == type) return id;
-  if (from.op == Op::Number && from.type != Type::Bool)
+  // Infinity is no whole number: what becomes of it is the processor's to say.
+  const bool is_safe = is_float(type) || type == Type::Bool || !is_float(from.type);
+  if (from.op == Op::Number && from.type != Type::Bool && is_safe)
     return number(type, is_float(from.type) ? c10::Scalar(from.number) : c10::Scalar(from.integer));
   return apply(Op::Convert, type, {id});
 }

@@ -138,10 +138,10 @@ class Lowering::MemberEmitter final : public Emitter {
   void out_sum(size_t result, Formula value, double divisor) override {
     if (node().result(result) == nullptr) return;
     const AxisList gone = lowering_.nests_.axes_of(member_, member_.work.reduced(result));
-    // Without rows a sum along the columns is a sum of all.
-    if (lowering_.are_columns(gone) && !lowering_.nest_.rows.empty()) {
+    // Without rows a sum along the columns is a sum of all, unless it is needed here.
+    if (lowering_.are_columns(gone) && (!lowering_.nest_.rows.empty() || is_needed(result))) {
       const Formula sum = row_sum(value);
-      return out(result, divisor == 1 ? sum : sum / divisor);
+      return out(result, divisor == 1 ? sum : sum.apply(Op::Div, sum.number(divisor)));
     }
     const bool has_columns =
         std::any_of(gone.begin(), gone.end(), [&](Axis axis) { return lowering_.is_column(axis); });
@@ -182,6 +182,8 @@ class Lowering::MemberEmitter final : public Emitter {
     rounding.operands = {term};
     return builder().add(std::move(rounding));
   }
+
+  bool is_needed(size_t result) const { return !node().result(result)->users().empty(); }
 
   Lowering& lowering_;
   const Member& member_;

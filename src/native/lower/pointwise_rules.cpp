@@ -13,7 +13,9 @@ std::optional<Work> pointwise(const Node& node) {
   return work;
 }
 
-Type result_type(const Node& node) { return *compute_type(node.result(0)->meta.dtype); }
+Type result_type(const Node& node) {
+  return *compute_type(node.result(0)->meta.dtype);
+}
 
 bool takes_wide_numbers(const Node& node) {
   for (const Argument& argument : node.args()) {
@@ -84,6 +86,20 @@ std::optional<Work> constant(const Node& node) {
   return work;
 }
 
+/// A sum of the first operand and the second times a number. In half precision ATen rounds the
+/// product, which may then be infinite.
+std::optional<Work> scaled_sum(const Node& node) {
+  const bool is_half = node.result(0)->meta.dtype == at::kHalf;
+  const at::Scalar scale = node.args()[2].constant().toScalar();
+  if (is_half && (scale.isComplex() || scale.toDouble() != 1)) return std::nullopt;
+  return numeric(node);
+}
+
+/// ATen rounds each step in half precision, where numbers become infinite soon.
+std::optional<Work> wide_floating(const Node& node) {
+  return node.result(0)->meta.dtype == at::kHalf ? std::nullopt : floating(node);
+}
+
 std::optional<Work> known_power(const Node& node) {
   if (!is_float(result_type(node))) {
     if (!node.args()[1].is_constant() || !node.args()[1].constant().isInt()) return std::nullopt;
@@ -93,22 +109,35 @@ std::optional<Work> known_power(const Node& node) {
   return pointwise(node);
 }
 
-
 /// The second operand times the number that scales it.
 Formula scaled(Emitter& e, size_t operand, size_t scale) {
-  return e.number(scale) == 1 ? e.in(operand) : e.in(operand) * e.in(scale);
+  return e.number(scale) == 1 ? e.in(operand) : e.in(operand)*e.in(scale);
 }
 
-Formula power(Formula x, double exponent) {
-  if (exponent == 0) return x.number(1);
-  if (exponent == 1) return x;
-  if (exponent == 2) return x * x;
-  if (exponent == 3) return x * x * x;
-  if (exponent == 0.5) return sqrt(x);
-  if (exponent == -0.5) return rsqrt(x);
-  if (exponent == -1) return 1 / x;
-  if (exponent == -2) return 1 / (x * x);
-  return x.apply(Op::Pow, x.number(exponent));
+/// What the user divides is the quotient to the last bit, which may be rounded down or compared.
+Formula quotient(Formula dividend, Formula divisor) {
+  const Term& by = divisor.builder->term(divisor.id);
+  int exponent = 0;
+  const bool is_power_of_2 =
+      by.op == Op::Number && std::fabs(std::frexp(by.number, &exponent)) == 0.5;
+  return is_power_of_2 ? dividend / divisor : dividend.apply(Op::Div, divisor);
+}
+
+void power(Emitter& e) {
+  const at::ScalarType dtype = e.node().result(0)->meta.dtype;
+  const Formula x = e.in(0);
+  const double exponent = e.number(1);
+  // In half precision ATen has no square roots here; they differ for -0 and -inf.
+  const bool has_roots = dtype != at::kHalf;
+  if (exponent == 0) return e.out(0, x.number(1));
+  if (exponent == 1) return e.out(0, x);
+  if (exponent == 2) return e.out(0, x * x);
+  if (exponent == 3) return e.out(0, x * x * x);
+  if (exponent == 0.5 && has_roots) return e.out(0, sqrt(x));
+  if (exponent == -0.5 && has_roots) return e.out(0, rsqrt(x));
+  if (exponent == -1) return e.out(0, 1 / x);
+  if (exponent == -2) return e.out(0, 1 / (x * x));
+  e.out(0, x.apply(Op::Pow, x.number(held_by(dtype, exponent).toDouble())));
 }
 
 Formula clamp(Emitter& e, Formula x, size_t least, size_t most) {
@@ -121,8 +150,6 @@ bool by_tanh(Emitter& e, size_t argument) {
   return e.node().args()[argument].constant().toStringRef() == "tanh";
 }
 
-/// ATen has it in float32 for all dtypes.
-constexpr double kSixth = 1.0f / 6.0f;
 constexpr double kGeluCubic = 0.044715;
 const double kGeluScale = M_SQRT2 * M_2_SQRTPI * 0.5;
 
@@ -159,10 +186,12 @@ void elu_backward(Emitter& e) {
   const Formula grad = e.in(0), x = e.in(5);
   const double below = e.number(1) * e.number(2), inner = e.number(3);
   const Formula slope = e.flag(4) ? (x + below) * inner : exp(x * inner) * (inner * below);
-  e.out(0, select(x <= 0, grad * slope, grad * e.in(2)));
+  e.out(0, select(x > 0, grad * e.in(2), grad * slope));
 }
 
-Formula softplus(Formula x) { return select(x > 20, x, log1p(exp(x))); }
+Formula softplus(Formula x) {
+  return select(x > 20, x, log1p(exp(x)));
+}
 
 void softplus_forward(Emitter& e) {
   const Formula x = e.in(0), scaled = x * e.in(1);
@@ -182,8 +211,7 @@ void mish_backward(Emitter& e) {
 
 void lerp(Emitter& e) {
   const Formula from = e.in(0), to = e.in(1), weight = e.in(2);
-  e.out(0, select(abs(weight) < 0.5, from + weight * (to - from),
-                  to - (to - from) * (1 - weight)));
+  e.out(0, select(abs(weight) < 0.5, from + weight * (to - from), to - (to - from) * (1 - weight)));
 }
 
 void mse_backward(Emitter& e) {
@@ -230,16 +258,16 @@ void given_value(Emitter& e) {
 }  // namespace
 
 const Rule pointwise_rules[] = {
-    {"aten.add.Tensor", numeric, [](Emitter& e) { e.out(0, e.in(0) + scaled(e, 1, 2)); }},
-    {"aten.add.Scalar", numeric, [](Emitter& e) { e.out(0, e.in(0) + scaled(e, 1, 2)); }},
-    {"aten.sub.Tensor", numeric, [](Emitter& e) { e.out(0, e.in(0) - scaled(e, 1, 2)); }},
-    {"aten.sub.Scalar", numeric, [](Emitter& e) { e.out(0, e.in(0) - scaled(e, 1, 2)); }},
-    {"aten.rsub.Scalar", numeric, [](Emitter& e) { e.out(0, e.in(1) - scaled(e, 0, 2)); }},
-    {"aten.rsub.Tensor", numeric, [](Emitter& e) { e.out(0, e.in(1) - scaled(e, 0, 2)); }},
+    {"aten.add.Tensor", scaled_sum, [](Emitter& e) { e.out(0, e.in(0) + scaled(e, 1, 2)); }},
+    {"aten.add.Scalar", scaled_sum, [](Emitter& e) { e.out(0, e.in(0) + scaled(e, 1, 2)); }},
+    {"aten.sub.Tensor", scaled_sum, [](Emitter& e) { e.out(0, e.in(0) - scaled(e, 1, 2)); }},
+    {"aten.sub.Scalar", scaled_sum, [](Emitter& e) { e.out(0, e.in(0) - scaled(e, 1, 2)); }},
+    {"aten.rsub.Scalar", scaled_sum, [](Emitter& e) { e.out(0, e.in(1) - scaled(e, 0, 2)); }},
+    {"aten.rsub.Tensor", scaled_sum, [](Emitter& e) { e.out(0, e.in(1) - scaled(e, 0, 2)); }},
     {"aten.mul.Tensor", numeric, apply_two<Op::Mul>},
     {"aten.mul.Scalar", numeric, apply_two<Op::Mul>},
-    {"aten.div.Tensor", floating, [](Emitter& e) { e.out(0, e.in(0) / e.in(1)); }},
-    {"aten.div.Scalar", floating, [](Emitter& e) { e.out(0, e.in(0) / e.in(1)); }},
+    {"aten.div.Tensor", floating, [](Emitter& e) { e.out(0, quotient(e.in(0), e.in(1))); }},
+    {"aten.div.Scalar", floating, [](Emitter& e) { e.out(0, quotient(e.in(0), e.in(1))); }},
     {"aten.neg", numeric, apply<Op::Neg>},
     {"aten.abs", numeric, apply<Op::Abs>},
     {"aten.sign", floating, apply<Op::Sign>},
@@ -251,11 +279,9 @@ const Rule pointwise_rules[] = {
     {"aten.clamp_max", numeric, [](Emitter& e) { e.out(0, minimum(e.in(0), e.in(1))); }},
     {"aten.square", numeric, [](Emitter& e) { e.out(0, e.in(0) * e.in(0)); }},
     {"aten.reciprocal", floating, [](Emitter& e) { e.out(0, 1 / e.in(0)); }},
-    {"aten.pow.Tensor_Scalar", known_power,
-     [](Emitter& e) { e.out(0, power(e.in(0), e.number(1))); }},
+    {"aten.pow.Tensor_Scalar", known_power, power},
     {"aten.pow.Tensor_Tensor", floating, apply_two<Op::Pow>},
-    {"aten.addcmul", numeric,
-     [](Emitter& e) { e.out(0, e.in(0) + e.in(3) * e.in(1) * e.in(2)); }},
+    {"aten.addcmul", numeric, [](Emitter& e) { e.out(0, e.in(0) + e.in(3) * e.in(1) * e.in(2)); }},
     {"aten.addcdiv", floating,
      [](Emitter& e) { e.out(0, e.in(0) + e.in(3) * (e.in(1) / e.in(2))); }},
     {"aten.lerp.Scalar", floating, lerp},
@@ -286,14 +312,13 @@ const Rule pointwise_rules[] = {
      [](Emitter& e) { e.out(0, select(e.in(1) > 0, e.in(0), e.in(0) * e.in(2))); }},
     {"aten.hardtanh", floating, [](Emitter& e) { e.out(0, clamp(e, e.in(0), 1, 2)); }},
     {"aten.hardtanh_backward", floating,
-     [](Emitter& e) {
-       e.out(0, select((e.in(1) <= e.in(2)) | (e.in(1) >= e.in(3)), 0, e.in(0)));
-     }},
+     [](Emitter& e) { e.out(0, select((e.in(1) > e.in(2)) & (e.in(1) < e.in(3)), e.in(0), 0)); }},
     {"aten.hardsigmoid", floating,
      [](Emitter& e) { e.out(0, minimum(maximum(e.in(0) + 3, 0), 6) / 6); }},
     {"aten.hardsigmoid_backward", floating,
      [](Emitter& e) {
-       e.out(0, select((e.in(1) > -3) & (e.in(1) < 3), e.in(0) * kSixth, 0));
+       // ATen's sixth is a float32 in float64, too.
+       e.out(0, select((e.in(1) > -3) & (e.in(1) < 3), e.in(0) * (1.0f / 6), 0));
      }},
     {"aten.hardswish", floating,
      [](Emitter& e) { e.out(0, e.in(0) * minimum(maximum(e.in(0) + 3, 0), 6) / 6); }},
@@ -317,10 +342,9 @@ const Rule pointwise_rules[] = {
      [](Emitter& e) { e.out(0, e.in(0) * (1 - e.in(1)) * e.in(1)); }},
     {"aten.native_dropout_backward", floating,
      [](Emitter& e) { e.out(0, e.in(0) * e.in(1) * e.in(2)); }},
-    {"aten.mse_loss_backward", floating, mse_backward},
+    {"aten.mse_loss_backward", wide_floating, mse_backward},
     {"aten.binary_cross_entropy_backward", floating, bce_backward},
-    {"aten.where.self", choice,
-     [](Emitter& e) { e.out(0, select(e.raw(0), e.in(1), e.in(2))); }},
+    {"aten.where.self", choice, [](Emitter& e) { e.out(0, select(e.raw(0), e.in(1), e.in(2))); }},
     {"aten.masked_fill.Scalar", choice,
      [](Emitter& e) { e.out(0, select(e.raw(1), e.in(2), e.in(0))); }},
     {"aten.masked_fill.Tensor", choice,

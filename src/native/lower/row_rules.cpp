@@ -52,7 +52,9 @@ std::optional<Work> over_dims(const Node& node, const Argument* dims, size_t kep
   return work;
 }
 
-std::optional<Work> sum_of_all(const Node& node) { return over_dims(node, nullptr, 0); }
+std::optional<Work> sum_of_all(const Node& node) {
+  return over_dims(node, nullptr, 0);
+}
 
 template <size_t dims, size_t kept>
 std::optional<Work> sum_over(const Node& node) {
@@ -110,6 +112,10 @@ std::optional<Work> layer_norm_backward_work(const Node& node) {
   return norm_over_last(node, 1, {Like::Input, Like::Column, Like::Column});
 }
 
+std::optional<Work> rms_norm_work(const Node& node) {
+  return norm_over_last(node, 0, {Like::Input, Like::Row});
+}
+
 /// A norm of each channel, the second dimension of `input`. All other tensors have an element for
 /// each channel, but for the first `full` arguments and results.
 std::optional<Work> norm_of_channels(const Node& node, size_t input, size_t full) {
@@ -165,12 +171,13 @@ void log_softmax_backward(Emitter& e) {
 
 void logsumexp(Emitter& e) {
   const Formula x = e.in(0), most = row_max(x);
-  const Formula shift =
-      select(abs(most) < std::numeric_limits<double>::infinity(), most, 0);
+  const Formula shift = select(abs(most) < std::numeric_limits<double>::infinity(), most, 0);
   e.out(0, log(row_sum(exp(x - shift))) + shift);
 }
 
-Formula row_mean(Emitter& e, Formula x) { return row_sum(x) / e.row_length(); }
+Formula row_mean(Emitter& e, Formula x) {
+  return row_sum(x) / e.row_length();
+}
 
 void layer_norm(Emitter& e) {
   const Formula x = e.in(0), mean = row_mean(e, x), centred = x - mean;
@@ -191,6 +198,17 @@ void layer_norm_backward(Emitter& e) {
   }
   if (e.wants(1)) e.out_sum(1, grad * normal);
   if (e.wants(2)) e.out_sum(2, grad);
+}
+
+void rms_norm(Emitter& e) {
+  const Formula x = e.in(0);
+  const bool is_double = e.node().args()[0].value()->meta.dtype == at::kDouble;
+  const double epsilon = e.has(3)    ? e.number(3)
+                         : is_double ? std::numeric_limits<double>::epsilon()
+                                     : std::numeric_limits<float>::epsilon();
+  const Formula scale = rsqrt(row_mean(e, x * x) + epsilon);
+  e.out(0, e.has(2) ? x * scale * e.in(2) : x * scale);
+  e.out(1, scale);
 }
 
 void batch_norm(Emitter& e) {
@@ -225,7 +243,9 @@ Formula variance_of(Emitter& e, Formula mean, size_t correction) {
   return row_sum(centred * centred) / std::max(e.row_length() - less, 0.0);
 }
 
-void variance(Emitter& e) { e.out(0, variance_of(e, row_mean(e, e.in(0)), 2)); }
+void variance(Emitter& e) {
+  e.out(0, variance_of(e, row_mean(e, e.in(0)), 2));
+}
 
 void variance_and_mean(Emitter& e) {
   const Formula mean = row_mean(e, e.in(0));
@@ -249,13 +269,6 @@ void mse_loss(Emitter& e) {
   loss_of(e, off * off, 2);
 }
 
-void bce_loss(Emitter& e) {
-  const Formula x = e.in(0), target = e.in(1);
-  Formula each = (target - 1) * maximum(log1p(-x), -100) - target * maximum(log(x), -100);
-  if (e.has(2)) each = each * e.in(2);
-  loss_of(e, each, 3);
-}
-
 /// How many elements are summed up for each of the result's.
 double elements_each(Emitter& e) {
   return elements(e) / static_cast<double>(e.node().result(0)->meta.numel().fixed());
@@ -271,6 +284,7 @@ const Rule row_rules[] = {
     {"aten.logsumexp", row_over<1, 2>, logsumexp},
     {"aten.native_layer_norm", layer_norm_work, layer_norm},
     {"aten.native_layer_norm_backward", layer_norm_backward_work, layer_norm_backward},
+    {"aten._fused_rms_norm", rms_norm_work, rms_norm},
     {"aten._native_batch_norm_legit_functional", batch_norm_work, batch_norm},
     {"aten.native_batch_norm_backward", batch_norm_backward_work, batch_norm_backward},
     {"aten.var.correction", row_over<1, 3>, variance},
@@ -278,12 +292,10 @@ const Rule row_rules[] = {
     {"aten.sum", sum_of_all, [](Emitter& e) { e.out_sum(0, e.in(0)); }},
     {"aten.sum.dim_IntList", sum_over<1, 2>, [](Emitter& e) { e.out_sum(0, e.in(0)); }},
     {"aten.mean", sum_of_all, [](Emitter& e) { e.out_sum(0, e.in(0), elements_each(e)); }},
-    {"aten.mean.dim", sum_over<1, 2>,
-     [](Emitter& e) { e.out_sum(0, e.in(0), elements_each(e)); }},
+    {"aten.mean.dim", sum_over<1, 2>, [](Emitter& e) { e.out_sum(0, e.in(0), elements_each(e)); }},
     {"aten.amax", row_over<1, 2>, [](Emitter& e) { e.out(0, row_max(e.in(0))); }},
     {"aten.amin", row_over<1, 2>, [](Emitter& e) { e.out(0, e.in(0).apply(Op::RowMin)); }},
     {"aten.mse_loss", loss<2>, mse_loss},
-    {"aten.binary_cross_entropy", loss<3>, bce_loss},
     {nullptr, nullptr, nullptr},
 };
 

@@ -24,6 +24,13 @@ uint32_t Work::reduced(size_t result) const {
   return lacking;
 }
 
+at::Scalar held_by(at::ScalarType dtype, const at::Scalar& number) {
+  if (dtype != at::kBFloat16 && dtype != at::kHalf) return number;
+  const auto narrow = static_cast<float>(number.toDouble());
+  return dtype == at::kHalf ? static_cast<float>(at::Half(narrow))
+                            : static_cast<float>(at::BFloat16(narrow));
+}
+
 bool Emitter::has(size_t argument) const {
   const Argument& arg = node_.args()[argument];
   return arg.is_value() || (arg.is_constant() && !arg.constant().isNone());
@@ -49,8 +56,9 @@ Formula Emitter::in(size_t argument) {
 Formula Emitter::raw(size_t argument, size_t like) {
   const Argument& arg = node_.args()[argument];
   if (arg.is_value()) return load(argument);
-  const Type type = *compute_type(node_.args()[like].value()->meta.dtype);
-  return {&builder(), builder().number(type, arg.constant().toScalar())};
+  const at::ScalarType dtype = node_.args()[like].value()->meta.dtype;
+  const Type type = *compute_type(dtype);
+  return {&builder(), builder().number(type, held_by(dtype, arg.constant().toScalar()))};
 }
 
 const Rule* find_rule(const Operator& op) {

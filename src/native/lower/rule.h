@@ -28,6 +28,10 @@ struct Work {
   uint32_t reduced(size_t result) const;
 };
 
+/// A number as a tensor of this dtype holds it, where that is narrower than what kernels compute
+/// in.
+at::Scalar held_by(at::ScalarType dtype, const at::Scalar& number);
+
 /// Where the formula of an operator gets its operands from and puts its results.
 class Emitter {
  public:
@@ -36,7 +40,7 @@ class Emitter {
   const Node& node() const { return node_; }
   /// An argument, a tensor or a number, in the type in which the first result is computed.
   Formula in(size_t argument);
-  /// An argument in its own type; a number in the type of the tensor argument `like`.
+  /// An argument in its own type; a number as the dtype of the tensor argument `like` holds it.
   Formula raw(size_t argument, size_t like = 0);
   bool has(size_t argument) const;
   Formula constant(Type type, double value) { return {&builder(), builder().number(type, value)}; }

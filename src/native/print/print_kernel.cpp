@@ -392,7 +392,9 @@ std::string Printer::load(const Term& load) {
 std::string Printer::number(const Term& term) {
   const TypeWords& type = words_for(term.type);
   if (!is_float(term.type)) {
-    const std::string text = std::to_string(term.integer);
+    // What is true has all bits set.
+    const int64_t integer = term.type == Type::Bool ? -term.integer : term.integer;
+    const std::string text = std::to_string(integer);
     return std::string(type.set) + "(" + text + (type.bytes == 8 ? "L)" : ")");
   }
   const double value = term.number;
