@@ -1,0 +1,559 @@
+#include <cmath>
+#include <set>
+
+#include "native/lower/rule.h"
+#include "native/rule_cases.h"
+#include "support/fuzzing.h"
+
+namespace ahead::native::rules_test {
+
+using at::Tensor;
+using test::Against;
+using test::RuleCase;
+using Args = std::vector<c10::IValue>;
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+
+constexpr at::ScalarType floats[] = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf};
+constexpr at::ScalarType integers[] = {at::kLong, at::kInt};
+
+/// How many units in the last place of a result kernels may be off: by the precision of their
+/// functions and one rounding more or less; in 16 bits by the neighbour, where the float32 before
+/// it was off. Sums are relative to the sum of magnitudes, norms to the largest number.
+struct Ulps {
+  double pointwise, sum, norm;
+};
+Ulps ulps_for(at::ScalarType dtype) {
+  const bool is_narrow = dtype == at::kBFloat16 || dtype == at::kHalf;
+  return is_narrow ? Ulps{1, 1, 2} : Ulps{4, 16, 64};
+}
+
+RuleCase pointwise(std::string op, Args args, at::ScalarType dtype,
+                   Against against = Against::Result) {
+  return {std::move(op), std::move(args), against, ulps_for(dtype).pointwise};
+}
+
+RuleCase exact(std::string op, Args args) {
+  return {std::move(op), std::move(args), Against::Exact, 0};
+}
+
+RuleCase declined(std::string op, Args args) {
+  return {std::move(op), std::move(args), Against::Exact, 0, false};
+}
+
+/// Numbers at which functions change their course, with those that are none.
+Tensor grid(at::ScalarType dtype) {
+  std::vector<double> numbers{0.0, -0.0, nan, infinity, -infinity, 1e-40, -1e-40, 1e-310, 1e4, 6e4};
+  for (const double size :
+       {1e-7, 0.01, 0.1,  0.25, 0.5,  0.75, 1.0,  1.5,   2.0,  2.5,   3.0,    3.5,  6.0,
+        7.0,  10.0, 19.5, 20.0, 21.0, 50.0, 85.0, 110.0, 49.0, 255.0, 1000.0, 1e20, 1e30}) {
+    numbers.push_back(size);
+    numbers.push_back(-size);
+  }
+  return at::tensor(numbers, at::kDouble).to(dtype);
+}
+
+Tensor random(at::IntArrayRef sizes, at::ScalarType dtype) {
+  return at::randn(sizes, at::kDouble).to(dtype);
+}
+
+/// Whole numbers, with the largest and smallest.
+Tensor whole(at::ScalarType dtype) {
+  const int64_t most =
+      dtype == at::kInt ? std::numeric_limits<int32_t>::max() : std::numeric_limits<int64_t>::max();
+  return at::tensor({int64_t{0}, int64_t{1}, int64_t{-1}, int64_t{2}, int64_t{-7}, int64_t{100},
+                     int64_t{46341}, int64_t{1000003}, most, -most - 1, most - 5})
+      .to(dtype);
+}
+
+Tensor booleans() {
+  return at::arange(5) % 3 == 0;
+}
+
+/// All pairs: the first along rows, the second along columns.
+Tensor down(const Tensor& numbers) {
+  return numbers.unsqueeze(1);
+}
+
+/// The numbers of a mask, often enough for a tensor.
+Tensor mask_for(const Tensor& tensor) {
+  return (at::arange(tensor.numel()) % 3 == 0).view(tensor.sizes());
+}
+
+// Of one number.
+
+void add_unary(std::vector<RuleCase>& cases, at::ScalarType dtype) {
+  const Tensor x = grid(dtype);
+  for (const char* op :
+       {"aten.exp", "aten.expm1", "aten.log", "aten.log2", "aten.log10", "aten.log1p", "aten.tanh",
+        "aten.sigmoid", "aten.sin", "aten.cos", "aten.sqrt", "aten.rsqrt", "aten.silu",
+        "aten.hardsigmoid", "aten.hardswish", "aten.mish"})
+    cases.push_back(pointwise(op, {x}, dtype));
+  for (const char* op :
+       {"aten.reciprocal", "aten.square", "aten.neg", "aten.abs", "aten.sign", "aten.sgn",
+        "aten.floor", "aten.ceil", "aten.trunc", "aten.round", "aten.relu", "aten.isnan",
+        "aten.clone", "aten.zeros_like", "aten.ones_like"})
+    cases.push_back(exact(op, {x}));
+  // ATen's error function of tiny numbers is 0 in 16 bits.
+  cases.push_back(pointwise("aten.erf", {x.where(~(x.abs() < 1e-3), 0.5)}, dtype));
+  // 1 + erf(x) and 1 + tanh(x) of negative numbers lose what eager loses in another way.
+  for (const char* approximation : {"none", "tanh"}) {
+    const Tensor moderate = at::linspace(-8, 8, 97, at::kDouble).to(dtype);
+    cases.push_back(pointwise("aten.gelu", {moderate, approximation}, dtype, Against::Operands));
+    cases.push_back({"aten.gelu_backward",
+                     {random(moderate.sizes(), dtype), moderate, approximation},
+                     Against::Operands,
+                     ulps_for(dtype).norm});
+  }
+  for (const double exponent :
+       {0.0, 1.0, 2.0, 3.0, 0.5, -0.5, -1.0, -2.0, 9.0, 10.25, 0.375, infinity, nan})
+    cases.push_back(pointwise("aten.pow.Tensor_Scalar", {x, exponent}, dtype));
+  cases.push_back(pointwise("aten.pow.Tensor_Scalar", {x, 2}, dtype));
+  cases.push_back(exact("aten.leaky_relu", {x, 0.25}));
+  cases.push_back(pointwise("aten.elu", {x, 1.0, 1.0, 1.0}, dtype));
+  cases.push_back(pointwise("aten.elu", {x, 1.5, 0.5, 0.25}, dtype));
+  cases.push_back(pointwise("aten.softplus", {x, 1.0, 20.0}, dtype));
+  cases.push_back(pointwise("aten.softplus", {x, 2.0, 6.0}, dtype));
+  const auto clamp = [&](const char* op, Args bounds) {
+    bounds.insert(bounds.begin(), x);
+    cases.push_back(exact(op, std::move(bounds)));
+  };
+  for (const double bound : {0.1, -3.0, 0.0, infinity, nan}) {
+    clamp("aten.clamp", {bound, c10::IValue()});
+    clamp("aten.clamp", {c10::IValue(), bound});
+    clamp("aten.clamp", {-1, bound});
+    clamp("aten.clamp_min", {bound});
+    clamp("aten.clamp_max", {bound});
+  }
+  clamp("aten.hardtanh", {-1.0, 1.0});
+  clamp("aten.hardtanh", {-0.1, 3.0});
+}
+
+// Of two numbers and more.
+
+void add_binary(std::vector<RuleCase>& cases, at::ScalarType dtype) {
+  const Tensor x = grid(dtype), y = down(x);
+  const auto add = [&](const char* op, Args args, Against against = Against::Result) {
+    cases.push_back(pointwise(op, std::move(args), dtype, against));
+  };
+  for (const double alpha : {1.0, 0.1, -2.0}) {
+    if (dtype == at::kHalf && alpha != 1) {
+      cases.push_back(declined("aten.add.Tensor", {x, y, alpha}));
+      continue;
+    }
+    add("aten.add.Tensor", {x, y, alpha}, Against::Operands);
+    add("aten.sub.Tensor", {x, y, alpha}, Against::Operands);
+    add("aten.rsub.Tensor", {x, y, alpha}, Against::Operands);
+    add("aten.add.Scalar", {x, 0.3, alpha}, Against::Operands);
+    add("aten.sub.Scalar", {x, 0.3, alpha}, Against::Operands);
+    add("aten.rsub.Scalar", {x, 0.3, alpha}, Against::Operands);
+    add("aten.add.Tensor", {x, 3, alpha}, Against::Operands);
+  }
+  for (const double number : {0.3, -0.0, infinity, nan, 3.0, 49.0, 1e-3}) {
+    for (const char* op :
+         {"aten.mul.Scalar", "aten.mul.Tensor", "aten.div.Scalar", "aten.div.Tensor"})
+      cases.push_back(exact(op, {x, number}));
+  }
+  cases.push_back(exact("aten.mul.Tensor", {x, y}));
+  cases.push_back(exact("aten.div.Tensor", {x, y}));
+  cases.push_back(exact("aten.div.Tensor", {1.0, x}));
+  add("aten.pow.Tensor_Tensor", {x, y});
+  cases.push_back(exact("aten.maximum", {x, y}));
+  cases.push_back(exact("aten.minimum", {x, y}));
+  for (const char* op : {"aten.lt", "aten.le", "aten.gt", "aten.ge", "aten.eq", "aten.ne"}) {
+    const std::string name = op;
+    cases.push_back(exact(name + ".Tensor", {x, y}));
+    cases.push_back(exact(name + ".Tensor", {x, 0.1}));
+    for (const double number : {0.1, 3.0, -0.0, nan, infinity, 1e300})
+      cases.push_back(exact(name + ".Scalar", {x, number}));
+    cases.push_back(exact(name + ".Scalar", {x, 3}));
+  }
+  const Tensor mask = mask_for(at::empty({x.numel(), x.numel()}));
+  cases.push_back(exact("aten.where.self", {mask, x, y}));
+  cases.push_back(exact("aten.where.self", {mask, x, 0.1}));
+  for (const double number : {-infinity, 0.1, nan})
+    cases.push_back(exact("aten.masked_fill.Scalar", {y.expand_as(mask), mask, number}));
+  cases.push_back(exact("aten.masked_fill.Tensor", {x, mask_for(x), at::scalar_tensor(0.1)}));
+  const Tensor weights = at::tensor({0.0, 0.25, 0.49, 0.5, 0.75, 1.0, 1.5, -1.0}).to(dtype);
+  const Tensor moderate = random({17}, dtype);
+  for (const double weight : {0.0, 0.3, 0.5, 1.0, -2.0})
+    add("aten.lerp.Scalar", {x, y, weight}, Against::Operands);
+  add("aten.lerp.Tensor", {moderate, down(random({8}, dtype)), down(weights)}, Against::Operands);
+  for (const double value : {1.0, 0.1, -3.0}) {
+    add("aten.addcmul", {x, moderate[3], y, value}, Against::Largest);
+    add("aten.addcdiv", {moderate, random({5, 1}, dtype), random({5, 17}, dtype).abs() + 1, value},
+        Against::Operands);
+  }
+}
+
+void add_backwards(std::vector<RuleCase>& cases, at::ScalarType dtype) {
+  const Tensor x = grid(dtype);
+  const Tensor grad =
+      down(at::tensor({1.0, -0.5, 0.1, 3.0}).to(dtype)).expand({4, x.numel()}).clone();
+  const Tensor rows = x.expand_as(grad).clone();
+  const auto add = [&](const char* op, Args args, Against against = Against::Result) {
+    cases.push_back(pointwise(op, std::move(args), dtype, against));
+  };
+  for (const double threshold : {0.0, 0.1, -3.0})
+    cases.push_back(exact("aten.threshold_backward", {grad, rows, threshold}));
+  cases.push_back(exact("aten.leaky_relu_backward", {grad, rows, 0.25, false}));
+  cases.push_back(exact("aten.hardtanh_backward", {grad, rows, -1.0, 1.0}));
+  cases.push_back(exact("aten.hardtanh_backward", {grad, rows, -0.1, 0.1}));
+  add("aten.hardsigmoid_backward", {grad, rows});
+  add("aten.silu_backward", {grad, rows}, Against::Operands);
+  add("aten.mish_backward", {grad, rows}, Against::Operands);
+  for (const bool is_result : {false, true}) {
+    add("aten.elu_backward", {grad, 1.0, 1.0, 1.0, is_result, rows}, Against::Operands);
+    add("aten.elu_backward", {grad, 1.5, 0.5, 0.25, is_result, rows}, Against::Operands);
+  }
+  add("aten.softplus_backward", {grad, rows, 1.0, 20.0});
+  add("aten.softplus_backward", {grad, rows, 2.0, 6.0});
+  add("aten.tanh_backward", {grad, rows.tanh()}, Against::Operands);
+  add("aten.sigmoid_backward", {grad, rows.sigmoid()}, Against::Operands);
+  add("aten.native_dropout_backward", {rows, mask_for(rows), 1.25});
+  const Tensor target = random(rows.sizes(), dtype), probability = at::sigmoid(target);
+  for (const int64_t reduction : {0, 1, 2}) {
+    const Tensor above = reduction == 0 ? random(rows.sizes(), dtype) : random({}, dtype);
+    if (dtype == at::kHalf) {
+      cases.push_back(declined("aten.mse_loss_backward", {above, rows, target, reduction}));
+    } else {
+      add("aten.mse_loss_backward", {above, rows, target, reduction}, Against::Operands);
+    }
+    for (const bool has_weight : {false, true}) {
+      const c10::IValue weight = has_weight ? c10::IValue(target.abs()) : c10::IValue();
+      add("aten.binary_cross_entropy_backward",
+          {above, probability, mask_for(probability).to(dtype), weight, reduction},
+          Against::Operands);
+    }
+  }
+}
+
+// Of whole numbers and truth.
+
+void add_integers(std::vector<RuleCase>& cases, at::ScalarType dtype) {
+  const Tensor x = whole(dtype), y = down(x);
+  for (const char* op : {"aten.neg", "aten.abs", "aten.square", "aten.relu", "aten.clone",
+                         "aten.zeros_like", "aten.ones_like", "aten.isnan"})
+    cases.push_back(exact(op, {x}));
+  for (const char* op :
+       {"aten.mul.Tensor", "aten.maximum", "aten.minimum", "aten.lt.Tensor", "aten.le.Tensor",
+        "aten.gt.Tensor", "aten.ge.Tensor", "aten.eq.Tensor", "aten.ne.Tensor"})
+    cases.push_back(exact(op, {x, y}));
+  for (const char* op : {"aten.add.Tensor", "aten.sub.Tensor", "aten.rsub.Tensor"}) {
+    cases.push_back(exact(op, {x, y, 3}));
+  }
+  cases.push_back(exact("aten.add.Tensor", {x, down(booleans()), 1}));
+  for (const char* op : {"aten.add.Scalar", "aten.sub.Scalar", "aten.rsub.Scalar"})
+    cases.push_back(exact(op, {x, 5, -2}));
+  for (const int64_t exponent : {1, 2, 3})
+    cases.push_back(exact("aten.pow.Tensor_Scalar", {x, exponent}));
+  cases.push_back(declined("aten.pow.Tensor_Scalar", {x, 4}));
+  cases.push_back(exact("aten.mul.Scalar", {x, -3}));
+  cases.push_back(exact("aten.lt.Scalar", {x, 100}));
+  cases.push_back(exact("aten.eq.Scalar", {x, true}));
+  cases.push_back(declined("aten.lt.Scalar", {x, 0.5}));
+  cases.push_back(exact("aten.clamp", {x, -3, 50}));
+  cases.push_back(exact("aten.clamp_min", {x, 2}));
+  cases.push_back(exact("aten.addcmul", {x, y, y, 2}));
+  cases.push_back(exact("aten.where.self", {mask_for(x), x, 7}));
+  cases.push_back(exact("aten.masked_fill.Scalar", {x, mask_for(x), 7}));
+  cases.push_back(exact("aten.threshold_backward", {x, x, 1}));
+  // These become float32 first.
+  for (const char* op : {"aten.div.Tensor", "aten.pow.Tensor_Tensor"}) {
+    const Tensor small = at::arange(-5, 6).to(dtype);
+    const Tensor divisor =
+        op == std::string("aten.div.Tensor") ? down(small) : down(small).to(at::kFloat);
+    cases.push_back(pointwise(op, {small, divisor}, at::kFloat));
+  }
+  cases.push_back(pointwise("aten.add.Tensor", {x, 0.5}, at::kFloat, Against::Operands));
+  cases.push_back(pointwise("aten.exp", {at::arange(-5, 6).to(dtype)}, at::kFloat));
+  cases.push_back(pointwise("aten.clamp", {x, 0.5, c10::IValue()}, at::kFloat));
+  cases.push_back(pointwise("aten.sigmoid", {at::arange(-5, 6).to(dtype)}, at::kFloat));
+}
+
+void add_booleans(std::vector<RuleCase>& cases) {
+  const Tensor x = booleans(), y = down(x);
+  for (const char* op :
+       {"aten.logical_and", "aten.logical_or", "aten.bitwise_and.Tensor", "aten.bitwise_or.Tensor"})
+    cases.push_back(exact(op, {x, y}));
+  for (const char* op :
+       {"aten.logical_not", "aten.bitwise_not", "aten.clone", "aten.zeros_like", "aten.ones_like"})
+    cases.push_back(exact(op, {x}));
+  cases.push_back(exact("aten.mul.Tensor", {x, down(grid(at::kFloat))}));
+  cases.push_back(exact("aten.add.Tensor", {x, 3}));
+  cases.push_back(declined("aten.add.Tensor", {x, y}));
+  cases.push_back(declined("aten.mul.Tensor", {x, y}));
+  cases.push_back(declined("aten.lt.Tensor", {x, y}));
+  cases.push_back(declined("aten.logical_and", {whole(at::kLong), down(whole(at::kLong))}));
+}
+
+void add_conversions(std::vector<RuleCase>& cases) {
+  constexpr at::ScalarType all[] = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf,
+                                    at::kLong,  at::kInt,    at::kBool};
+  for (const at::ScalarType from : all) {
+    // What is beyond a whole number's range becomes whatever the processor makes of it.
+    const bool is_float = at::isFloatingType(from);
+    const Tensor moderate = at::tensor({0.0, -0.0, 1.0, -1.5, 0.1, 2.5, -250.0, 1e4}).to(from);
+    for (const at::ScalarType to : all) {
+      const bool is_safe = !is_float || at::isFloatingType(to) || to == at::kBool;
+      const Tensor x = is_float && is_safe             ? grid(from)
+                       : is_float || from == at::kBool ? moderate
+                                                       : whole(from);
+      cases.push_back(exact("aten._to_copy", {x, to}));
+    }
+  }
+}
+
+void add_constants(std::vector<RuleCase>& cases) {
+  const std::vector<int64_t> sizes{3, 17};
+  const Tensor like = at::empty({17, 3}).t();
+  for (const at::ScalarType dtype :
+       {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kLong, at::kInt, at::kBool}) {
+    for (const char* op : {"aten.zeros", "aten.ones"}) cases.push_back(exact(op, {sizes, dtype}));
+    for (const char* op : {"aten.new_zeros", "aten.new_ones"})
+      cases.push_back(exact(op, {like, sizes, dtype}));
+    for (const char* op : {"aten.zeros_like", "aten.ones_like"})
+      cases.push_back(exact(op, {like, dtype}));
+    const bool is_float = at::isFloatingType(dtype);
+    std::vector<c10::IValue> values{0, -1, 3};
+    if (is_float) values.insert(values.end(), {0.1, -0.0, infinity, nan, 1.0 / 3});
+    if (dtype == at::kBool) values.insert(values.end(), {true, 0.5});
+    if (dtype == at::kLong) values.emplace_back(std::numeric_limits<int64_t>::min());
+    for (const c10::IValue& value : values) {
+      cases.push_back(exact("aten.full", {sizes, value, dtype}));
+    }
+    cases.push_back(exact("aten.full_like", {like, values.back(), dtype}));
+    cases.push_back(exact("aten.new_full", {like, sizes, values.back(), dtype}));
+    cases.push_back(exact("aten.scalar_tensor", {values.back(), dtype}));
+  }
+}
+
+// Along rows.
+
+/// A matrix whose rows have everything that a row may have.
+Tensor special_rows(at::ScalarType dtype) {
+  Tensor rows = random({8, 17}, at::kFloat);
+  rows[1].fill_(-infinity);
+  rows[2][5] = -infinity;
+  rows[3][16] = infinity;
+  rows[4][0] = nan;
+  rows[5].mul_(100);
+  rows[6].fill_(0);
+  rows[7].fill_(-infinity)[3] = 2;
+  return rows.to(dtype);
+}
+
+void add_rows(std::vector<RuleCase>& cases, at::ScalarType dtype) {
+  const Ulps ulps = ulps_for(dtype);
+  const auto add = [&](const char* op, Args args, Against against = Against::Largest) {
+    cases.push_back(
+        {op, std::move(args), against, against == Against::Magnitudes ? ulps.sum : ulps.norm});
+  };
+  const Tensor special = special_rows(dtype);
+  for (const char* op : {"aten._softmax", "aten._log_softmax"}) {
+    add(op, {special, -1, false});
+    add(op, {special, 0, false});
+    for (const int64_t length : {3, 7, 64, 65, 1000})
+      add(op, {random({5, length}, dtype), 1, false});
+    add(op, {random({5, 4, 6}, dtype), 1, false});
+    add(op, {random({70}, dtype), 0, false});
+  }
+  for (const int64_t dim : {0, 1, 2}) {
+    const Tensor x = random({5, 4, 6}, dtype), grad = random({5, 4, 6}, dtype);
+    add("aten._softmax_backward_data", {grad, at::softmax(x, dim), dim, dtype});
+    add("aten._log_softmax_backward_data", {grad, at::log_softmax(x, dim), dim, dtype});
+  }
+  const std::vector<std::vector<int64_t>> dim_lists{{0},    {1},    {2}, {-1},     {0, 1},
+                                                    {0, 2}, {1, 2}, {},  {0, 1, 2}};
+  for (const std::vector<int64_t>& dims : dim_lists) {
+    for (const bool keep : {false, true}) {
+      const Tensor x = random({4, 7, 33}, dtype);
+      for (const char* op : {"aten.sum.dim_IntList", "aten.mean.dim"})
+        add(op, {x, dims, keep}, Against::Magnitudes);
+      for (const char* op : {"aten.amax", "aten.amin"}) cases.push_back(exact(op, {x, dims, keep}));
+      if (!dims.empty()) add("aten.logsumexp", {x, dims, keep});
+      const c10::IValue correction = keep ? c10::IValue() : c10::IValue(1.5);
+      add("aten.var.correction", {x, dims, correction, keep});
+      add("aten.var_mean.correction", {x, dims, correction, keep});
+    }
+  }
+  for (const char* op : {"aten.sum.dim_IntList", "aten.mean.dim", "aten.logsumexp"}) {
+    add(op, {special, std::vector<int64_t>{1}}, Against::Magnitudes);
+    add(op, {special.slice(0, 2, 4), std::vector<int64_t>{0}}, Against::Magnitudes);
+  }
+  for (const char* op : {"aten.amax", "aten.amin"}) {
+    cases.push_back(exact(op, {special, std::vector<int64_t>{1}}));
+    cases.push_back(exact(op, {special, std::vector<int64_t>{0}}));
+    cases.push_back(declined(op, {special.slice(1, 0, 1), std::vector<int64_t>{1}}));
+  }
+  add("aten.var.correction", {special, std::vector<int64_t>{1}, 1});
+  add("aten.var.correction", {special, std::vector<int64_t>{1}, 17});
+  add("aten.var.correction", {special, std::vector<int64_t>{1}, 40});
+  for (const int64_t length : {2, 65, 1000, 70'000}) {
+    add("aten.sum", {random({length}, dtype)}, Against::Magnitudes);
+    add("aten.mean", {random({3, length}, dtype)}, Against::Magnitudes);
+  }
+  if (dtype == at::kFloat) {
+    add("aten.sum", {random({50}, dtype), at::kDouble}, Against::Magnitudes);
+    add("aten.sum.dim_IntList",
+        {random({5, 50}, at::kBFloat16), std::vector<int64_t>{1}, false, at::kFloat},
+        Against::Magnitudes);
+    add("aten.mean.dim", {random({5, 50}, at::kHalf), std::vector<int64_t>{0}, true, at::kFloat},
+        Against::Magnitudes);
+  }
+  for (const int64_t reduction : {0, 1, 2}) {
+    add("aten.mse_loss", {random({5, 17}, dtype), random({5, 17}, dtype), reduction});
+    add("aten.mse_loss", {random({5, 17}, dtype), random({17}, dtype), reduction});
+  }
+  cases.push_back(declined("aten.sum", {random({1}, dtype)}));
+  cases.push_back(declined("aten.sum", {random({0}, dtype)}));
+  cases.push_back(declined("aten._softmax", {random({4, 1}, dtype), 1, false}));
+  cases.push_back(declined("aten.exp", {random({0, 3}, dtype)}));
+}
+
+c10::IValue maybe(bool is_there, const Tensor& tensor) {
+  return is_there ? c10::IValue(tensor) : c10::IValue();
+}
+
+void add_norms(std::vector<RuleCase>& cases, at::ScalarType dtype) {
+  const auto add = [&](const char* op, Args args) {
+    cases.push_back({op, std::move(args), Against::Largest, ulps_for(dtype).norm});
+  };
+  const auto masks = [](int64_t bits) {
+    return c10::IValue(c10::List<bool>{(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0});
+  };
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{33}, std::vector<int64_t>{4, 33}}) {
+    const Tensor x = random({5, 4, 33}, dtype), grad = random({5, 4, 33}, dtype);
+    for (const bool has_weight : {false, true}) {
+      for (const bool has_bias : {false, true}) {
+        const c10::IValue weight = maybe(has_weight, random(shape, dtype));
+        const c10::IValue bias = maybe(has_bias, random(shape, dtype));
+        add("aten.native_layer_norm", {x, shape, weight, bias, 1e-5});
+        const auto [y, mean, scale] =
+            at::native_layer_norm(x, shape, has_weight ? weight.toTensor() : Tensor(),
+                                  has_bias ? bias.toTensor() : Tensor(), 1e-5);
+        const int64_t wanted = 1 | (has_weight ? 2 : 0) | (has_bias ? 4 : 0);
+        add("aten.native_layer_norm_backward",
+            {grad, x, shape, mean, scale, weight, bias, masks(wanted)});
+        add("aten.native_layer_norm_backward",
+            {grad, x, shape, mean, scale, weight, bias, masks(1)});
+      }
+      const c10::IValue weight = maybe(has_weight, random(shape, dtype));
+      for (const c10::IValue& epsilon : {c10::IValue(), c10::IValue(1e-5)}) {
+        add("aten._fused_rms_norm", {x, shape, weight, epsilon});
+        add("aten._fused_rms_norm", {x * 1e-3, shape, weight, epsilon});
+      }
+    }
+  }
+  // The mean of infinities, which nobody can do anything with, is another one in ATen.
+  add("aten.native_layer_norm", {special_rows(dtype).slice(0, 4, 7), std::vector<int64_t>{17},
+                                 c10::IValue(), c10::IValue(), 1e-5});
+  const Tensor image = random({3, 5, 4, 7}, dtype);
+  for (const Tensor& x :
+       {image, image.contiguous(at::MemoryFormat::ChannelsLast), random({9, 5}, dtype)}) {
+    const auto of_channels = [&] { return random({5}, dtype); };
+    for (const bool is_affine : {false, true}) {
+      const c10::IValue weight = maybe(is_affine, of_channels()),
+                        bias = maybe(is_affine, of_channels());
+      add("aten._native_batch_norm_legit_functional",
+          {x, weight, bias, of_channels(), of_channels().abs(), true, 0.1, 1e-5});
+      const Tensor mean = of_channels(), scale = of_channels().abs();
+      add("aten.native_batch_norm_backward",
+          {at::randn_like(x), x, weight, of_channels(), of_channels().abs(), mean, scale, true,
+           1e-5, masks(is_affine ? 7 : 1)});
+    }
+  }
+  cases.push_back(declined("aten._native_batch_norm_legit_functional",
+                           {image, c10::IValue(), c10::IValue(), random({5}, dtype),
+                            random({5}, dtype).abs(), false, 0.1, 1e-5}));
+}
+
+// How tensors lie in memory.
+
+void add_layouts(std::vector<RuleCase>& cases) {
+  const at::ScalarType dtype = at::kFloat;
+  for (const int64_t size : {1, 3, 7, 17, 65, 1000}) {
+    const Tensor x = random({size, 6}, dtype), y = random({6, size}, dtype).t();
+    cases.push_back(exact("aten.mul.Tensor", {x, random({6}, dtype)}));
+    cases.push_back(exact("aten.mul.Tensor", {y, y}));
+    cases.push_back(exact("aten.mul.Tensor", {x, random({size, 1}, dtype)}));
+    cases.push_back(exact("aten.mul.Tensor", {x, random({}, dtype)}));
+    cases.push_back(exact("aten.mul.Tensor", {x, random({1, 1}, dtype)}));
+    cases.push_back(exact("aten.mul.Tensor", {random({size}, dtype), random({4, 1, 1}, dtype)}));
+  }
+  const Tensor image = random({2, 5, 4, 7}, dtype);
+  const Tensor channels_last = image.contiguous(at::MemoryFormat::ChannelsLast);
+  cases.push_back(exact("aten.mul.Tensor", {channels_last, channels_last}));
+  cases.push_back(exact("aten.mul.Tensor", {channels_last, random({5, 1, 1}, dtype)}));
+  cases.push_back(exact("aten.mul.Tensor", {image, random({2, 5, 1, 1}, dtype)}));
+  cases.push_back(exact("aten.mul.Tensor", {image.slice(3, 1, 6), image.slice(3, 0, 5)}));
+  cases.push_back(
+      exact("aten.mul.Tensor", {image.permute({2, 0, 3, 1}), image.permute({2, 0, 3, 1})}));
+  cases.push_back(
+      exact("aten.mul.Tensor", {random({7}, dtype).expand({3, 7}), image[0][0].slice(0, 1)}));
+  cases.push_back(exact("aten.clone", {image.permute({2, 0, 3, 1})}));
+  cases.push_back(exact("aten.mul.Tensor", {random({}, dtype), random({}, dtype)}));
+  for (const std::vector<int64_t>& dims :
+       {std::vector<int64_t>{1}, {0, 2, 3}, {2, 3}, {0}, {0, 1, 2, 3}}) {
+    cases.push_back(
+        {"aten.sum.dim_IntList", {channels_last, dims}, Against::Magnitudes, ulps_for(dtype).sum});
+    cases.push_back(
+        {"aten.var.correction", {channels_last, dims, 1}, Against::Largest, ulps_for(dtype).norm});
+    cases.push_back({"aten.sum.dim_IntList",
+                     {image.permute({3, 1, 0, 2}), dims},
+                     Against::Magnitudes,
+                     ulps_for(dtype).sum});
+  }
+  cases.push_back(
+      {"aten._softmax", {channels_last, 1, false}, Against::Largest, ulps_for(dtype).norm});
+  cases.push_back(
+      {"aten._softmax", {channels_last, 3, false}, Against::Largest, ulps_for(dtype).norm});
+  cases.push_back({"aten.sum", {random({1000, 1000}, dtype)}, Against::Magnitudes, 1});
+  cases.push_back({"aten.sum.dim_IntList",
+                   {random({100'000, 3}, dtype), std::vector<int64_t>{0}},
+                   Against::Magnitudes,
+                   1});
+}
+
+std::vector<RuleCase> all_cases() {
+  torch::manual_seed(19);
+  std::vector<RuleCase> cases;
+  for (const at::ScalarType dtype : floats) {
+    add_unary(cases, dtype);
+    add_binary(cases, dtype);
+    add_backwards(cases, dtype);
+    // Rows of half precision differ from those of bfloat16 in their loads and stores alone.
+    if (dtype == at::kHalf) continue;
+    add_rows(cases, dtype);
+    add_norms(cases, dtype);
+  }
+  for (const at::ScalarType dtype : integers) add_integers(cases, dtype);
+  add_booleans(cases);
+  add_conversions(cases);
+  add_constants(cases);
+  add_layouts(cases);
+  return cases;
+}
+
+TEST(Rules, GiveWhatATenGives) {
+  const ahead::test::QuietWarnings quiet;
+  const std::vector<RuleCase> cases = all_cases();
+  EXPECT_GT(test::check_rules(cases), cases.size() * 8 / 10);
+}
+
+TEST(Rules, AreAllTested) {
+  std::set<std::string> tested;
+  for (const RuleCase& one : all_cases()) {
+    if (one.taken) tested.insert(one.op);
+  }
+  for (const Rule* family : {pointwise_rules, row_rules}) {
+    for (const Rule* rule = family; rule->name != nullptr; ++rule) {
+      EXPECT_NE(Operator::find(rule->name), nullptr) << rule->name;
+      EXPECT_EQ(tested.count(rule->name), 1u) << rule->name << " has no case";
+    }
+  }
+}
+
+}  // namespace ahead::native::rules_test
