@@ -58,7 +58,7 @@ int main() {
   const std::vector<ahead::Program> programs = compiled.programs();
   std::printf("\n%-40s  %5s  %8s\n", "program", "nodes", "ms");
   for (const ahead::Program& program : programs) {
-    std::printf("%-40s  %5zu  %8.3f\n", program.name.c_str(), program.graph == nullptr ? 0 : program.graph->num_nodes(),
+    std::printf("%-40s  %5zu  %8.3f\n", program.name.c_str(), program.graph->num_nodes(),
                 1e3 * program.seconds);
   }
   const ahead::Graph* traced = find(programs, "trace");

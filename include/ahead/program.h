@@ -11,11 +11,11 @@ namespace ahead {
 struct Program {
   std::string name;
   double seconds = 0;
-  /// Null for what a backend says of its own work, which is only text.
   std::shared_ptr<const Graph> graph;
+  /// What a backend says of its work on the graph; empty for other stages.
   std::string text = {};
 
-  std::string str() const { return graph == nullptr ? text : graph->str(); }
+  std::string str() const { return text.empty() ? graph->str() : text; }
 };
 
 }  // namespace ahead

@@ -26,8 +26,7 @@ void Stages::keep(std::string name, double seconds, const Graph& graph) {
   std::lock_guard<std::mutex> lock(mutex_);
   // Several threads may have made the same backward at once, of which one is used.
   const bool is_known = std::any_of(programs_.begin(), programs_.end(), [&](const Program& known) {
-    return known.name == program.name && known.graph != nullptr &&
-           known.graph->hash() == program.graph->hash();
+    return known.name == program.name && known.graph->hash() == program.graph->hash();
   });
   if (!is_known) programs_.push_back(std::move(program));
 }
@@ -61,7 +60,8 @@ aot::Executable Stages::compile_as_is(const aot::GraphCompiler& compiler,
   std::vector<Program> reported;
   if (keep_ != Keep::Nothing) {
     reporting.report = [&](const std::string& stage, std::string text) {
-      reported.push_back({stage + "." + name, 0, nullptr, std::move(text)});
+      auto graph = std::make_shared<const Graph>(request.graph);
+      reported.push_back({stage + "." + name, 0, std::move(graph), std::move(text)});
     };
   }
   auto [executable, seconds] = run([&] { return compiler(reporting); });

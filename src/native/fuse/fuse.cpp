@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "ahead/errors.h"
 #include "ahead/passes.h"
 #include "ir/copy.h"
 #include "native/fuse/order.h"
@@ -18,7 +19,7 @@ constexpr size_t most_members = 96;
 class Fusion {
  public:
   explicit Fusion(const Graph& graph)
-      : graph_(graph), nests_(graph), order_(graph), needed_(graph.value_capacity()) {}
+      : graph_(graph), nests_(graph), order_(graph) {}
 
   FusedGraph run() {
     for (size_t i = 0; i < order_.num_nodes(); ++i) {
@@ -91,7 +92,6 @@ class Fusion {
   Order order_;
   FusedGraph fused_;
   ValueMap map_;  ///< where values of the graph are in the fused one
-  std::vector<bool> needed_;
 };
 
 void Fusion::build() {
@@ -105,11 +105,15 @@ void Fusion::build() {
       add_call(group);
       continue;
     }
-    // A view inside a group is nobody's outside.
     const Node& node = order_.node(static_cast<size_t>(order_.nodes_in(group).front()));
     bool is_known = true;
     node.for_each_operand([&](const Value* value) { is_known &= map_[value->id()] != nullptr; });
-    if (is_known) copy_node(graph, node, map_);
+    // A view inside a group is nobody's outside.
+    if (is_known) {
+      copy_node(graph, node, map_);
+    } else if (!ops::is_layout_view(node)) {
+      throw InternalError("native", node.op().name() + ": its operand stays inside a kernel.");
+    }
   }
   for (const Graph::Output& output : graph_.outputs()) {
     graph.add_output(output.value == nullptr ? nullptr : map_[output.value->id()], output.slot,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <queue>
 
+#include "ahead/errors.h"
 #include "ops/facts/aliasing.h"
 #include "ops/facts/facts.h"
 #include "ops/facts/node_facts.h"
@@ -93,7 +94,6 @@ bool Order::may_merge(int32_t one, int32_t other) const {
     }
   };
   const auto is_of_them = [&](int32_t group) { return group == one || group == other; };
-  const int32_t first = std::min(nodes_in(one).front(), nodes_in(other).front());
   for (const int32_t start : {one, other}) {
     for_each_before(start, [&](int32_t group) {
       if (!is_of_them(group)) visit(group);
@@ -102,7 +102,6 @@ bool Order::may_merge(int32_t one, int32_t other) const {
   while (!open.empty()) {
     const int32_t group = open.back();
     open.pop_back();
-    if (nodes_in(group).back() < first) continue;  // nothing of it comes after them
     bool reaches = false;
     for_each_before(group, [&](int32_t earlier) {
       reaches = reaches || is_of_them(earlier);
@@ -152,6 +151,9 @@ std::vector<int32_t> Order::sorted() const {
       if (--waits_for[static_cast<size_t>(waiting)] == 0) ready.push(waiting);
     }
   }
+  const auto num_groups = static_cast<size_t>(
+      std::count_if(members_.begin(), members_.end(), [](const auto& group) { return !group.empty(); }));
+  if (order.size() != num_groups) throw InternalError("native", "groups wait for each other.");
   return order;
 }
 
