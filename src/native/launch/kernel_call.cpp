@@ -48,8 +48,11 @@ int64_t work_per_cell(const Kernel& kernel) {
   return work;
 }
 
+/// Whether the memory of a tensor holds its values, in the order that kernels expect.
 bool is_laid_out(const at::Tensor& tensor, const TensorMeta& meta) {
-  return tensor.sizes() == meta.sizes && tensor.strides() == meta.strides;
+  constexpr c10::DispatchKeySet kNotItsValues{
+      c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor};
+  return !tensor.key_set().has_any(kNotItsValues) && tensor.sizes() == meta.sizes && tensor.strides() == meta.strides;
 }
 
 /// ATen's kernels may lay their results out otherwise than the graph says.

@@ -1,0 +1,138 @@
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <functional>
+
+#include "ahead/ahead.h"
+#include "models/models.h"
+
+namespace ahead::native {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+using Function = std::function<at::Tensor(const Tensors&)>;
+
+/// How far a tensor is from what it should be, relative to its largest element.
+double distance(const at::Tensor& actual, const at::Tensor& expected) {
+  if (actual.numel() == 0) return 0;
+  const at::Tensor wide = expected.to(at::kDouble);
+  const double largest = wide.abs().max().item<double>();
+  return (actual.to(at::kDouble) - wide).abs().max().item<double>() / std::max(largest, 1e-30);
+}
+
+template <class Compiled>
+bool has_kernels(const Compiled& compiled) {
+  for (const Program& program : compiled.programs()) {
+    const bool is_fused = program.name.rfind("fused.", 0) == 0;
+    if (is_fused && program.str().find("ahead.call") != std::string::npos) return true;
+  }
+  return false;
+}
+
+Tensors gradients(const at::Tensor& result, const Tensors& inputs) {
+  Tensors leaves;
+  for (const at::Tensor& input : inputs) {
+    if (input.requires_grad()) leaves.push_back(input);
+  }
+  return torch::autograd::grad({result.sum()}, leaves, {}, /*retain_graph=*/true, false, true);
+}
+
+/// A function by kernels gives what it gives eagerly, with its gradient taken twice, and has
+/// kernels.
+void expect_like_eager(const Function& function, const Tensors& inputs, double tolerance = 1e-5) {
+  auto compiled = ahead::compile(function, {.backend = "native", .fullgraph = true});
+  torch::manual_seed(1);
+  const at::Tensor expected = function(inputs);
+  const Tensors expected_gradients = gradients(expected, inputs);
+  for (int call = 0; call < 4; ++call) {
+    torch::manual_seed(1);
+    const at::Tensor actual = compiled(inputs);
+    ASSERT_EQ(actual.sizes(), expected.sizes());
+    EXPECT_EQ(actual.strides(), expected.strides());
+    EXPECT_EQ(actual.scalar_type(), expected.scalar_type());
+    EXPECT_LE(distance(actual.detach(), expected.detach()), tolerance) << "call " << call;
+    for (int backward = 0; backward < 2; ++backward) {
+      const Tensors actual_gradients = gradients(actual, inputs);
+      for (size_t i = 0; i < expected_gradients.size(); ++i) {
+        ASSERT_EQ(actual_gradients[i].defined(), expected_gradients[i].defined());
+        if (!actual_gradients[i].defined()) continue;
+        EXPECT_LE(distance(actual_gradients[i], expected_gradients[i]), tolerance)
+            << "call " << call << ", gradient " << i;
+      }
+    }
+  }
+  EXPECT_GT(compiled.stats().cache_hits, 0u);
+  EXPECT_EQ(compiled.stats().eager_calls, 0u);
+  EXPECT_TRUE(has_kernels(compiled));
+}
+
+at::Tensor leaf(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat) {
+  return torch::randn(sizes, at::kDouble).to(dtype).requires_grad_();
+}
+
+TEST(Native, ProductsOfALoopOverTimeAreMerged) {
+  torch::manual_seed(0);
+  expect_like_eager(
+      [](const Tensors& in) {
+        at::Tensor h = in[1], c = in[2];
+        for (int64_t t = 0; t < 6; ++t) {
+          const Tensors gates = (in[0].select(1, t).matmul(in[3]) + h.matmul(in[4])).chunk(4, 1);
+          c = torch::sigmoid(gates[0]) * c + torch::sigmoid(gates[1]) * torch::tanh(gates[2]);
+          h = torch::sigmoid(gates[3]) * torch::tanh(c);
+        }
+        return h;
+      },
+      {leaf({5, 6, 3}), leaf({5, 8}), leaf({5, 8}), leaf({3, 32}), leaf({8, 32})}, 3e-5);
+}
+
+TEST(Native, ModelsTrain) {
+  for (const models::Workload& workload : models::workloads()) {
+    const auto step = [&](const auto& loss_of) {
+      for (const at::Tensor& parameter : workload.parameters) parameter.mutable_grad() = at::Tensor();
+      const at::Tensor loss = loss_of(workload.inputs)[0];
+      loss.backward();
+      Tensors all = {loss.detach()};
+      for (const at::Tensor& parameter : workload.parameters) all.push_back(parameter.grad());
+      return all;
+    };
+    auto compiled = ahead::compile(workload.loss, {.backend = "native"});
+    const Tensors expected = step(workload.loss);
+    for (int i = 0; i < 3; ++i) {
+      const Tensors actual = step(compiled);
+      for (size_t k = 0; k < expected.size(); ++k) {
+        if (!expected[k].defined()) continue;
+        EXPECT_LE(distance(actual[k], expected[k]), 1e-4) << workload.name << " " << k;
+      }
+    }
+    EXPECT_TRUE(has_kernels(compiled)) << workload.name;
+  }
+}
+
+TEST(Native, OneProgramForManySizes) {
+  torch::manual_seed(0);
+  const at::Tensor w = leaf({24});
+  const auto f = [w](const at::Tensor& x) {
+    return (torch::layer_norm(torch::gelu(x), {24}) * w).pow(2).mean();
+  };
+  auto compiled = ahead::compile(f, {.backend = "native"});
+  for (int i = 0; i < 40; ++i) {
+    const at::Tensor x = leaf({2 + i * 7 % 11, 24});
+    const Tensors expected = torch::autograd::grad({f(x)}, {x, w});
+    const Tensors actual = torch::autograd::grad({compiled(x)}, {x, w});
+    EXPECT_LE(distance(actual[0], expected[0]), 3e-5) << i;
+    EXPECT_LE(distance(actual[1], expected[1]), 3e-5) << i;
+  }
+  EXPECT_EQ(compiled.stats().eager_calls, 0u);
+  EXPECT_LE(compiled.stats().compilations, 3u);
+}
+
+TEST(Native, StrictGivesEagersBits) {
+  torch::manual_seed(0);
+  const at::Tensor x = torch::randn({33, 65});
+  const auto f = [](const at::Tensor& x) { return torch::softmax(torch::gelu(x) * 3, -1).exp(); };
+  auto compiled = ahead::compile(f, {.backend = "native", .strict = true});
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(at::equal(compiled(x), f(x)));
+}
+
+}  // namespace
+}  // namespace ahead::native
