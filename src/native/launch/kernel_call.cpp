@@ -25,7 +25,9 @@ class ThreadMemory {
  public:
   char* get(int64_t bytes) {
     if (bytes > size_) {
-      memory_.reset(static_cast<char*>(std::aligned_alloc(64, static_cast<size_t>((bytes + 63) / 64 * 64))));
+      size_ = 0;
+      memory_.reset(
+          static_cast<char*>(std::aligned_alloc(64, static_cast<size_t>((bytes + 63) / 64 * 64))));
       if (memory_ == nullptr) throw std::bad_alloc();
       size_ = bytes;
     }
@@ -58,7 +60,7 @@ bool is_laid_out(const at::Tensor& tensor, const TensorMeta& meta) {
 /// ATen's kernels may lay their results out otherwise than the graph says.
 at::Tensor laid_out(const at::Tensor& tensor, const TensorMeta& meta) {
   at::Tensor copy = at::empty_strided(meta.sizes, meta.strides, tensor.options());
-  copy.copy_(tensor);
+  tensor._is_zerotensor() ? copy.zero_() : copy.copy_(tensor);
   return copy;
 }
 
@@ -114,7 +116,8 @@ void KernelCall::call(char* const* buffers, int64_t begin, int64_t end, char* su
 void KernelCall::run(char* const* buffers) const {
   if (num_blocks_ != 0) return run_blocks(buffers);
   if (count_ <= grain_) return call(buffers, 0, count_, nullptr);
-  in_parallel(count_, grain_, [&](int64_t begin, int64_t end) { call(buffers, begin, end, nullptr); });
+  in_parallel(count_, grain_,
+              [&](int64_t begin, int64_t end) { call(buffers, begin, end, nullptr); });
 }
 
 void KernelCall::run_blocks(char* const* buffers) const {
@@ -178,8 +181,8 @@ std::vector<at::Tensor> KernelCall::operator()(std::vector<at::Tensor>&& args) c
     results.push_back(at::detail::empty_strided_cpu(meta.sizes, meta.strides, meta.dtype));
   c10::SmallVector<char*, 24> buffers;
   for (const Buffer& buffer : kernel_.buffers) {
-    const at::Tensor& tensor =
-        buffer.is_result ? results[static_cast<size_t>(buffer.index)] : args[static_cast<size_t>(buffer.index)];
+    const at::Tensor& tensor = buffer.is_result ? results[static_cast<size_t>(buffer.index)]
+                                                : args[static_cast<size_t>(buffer.index)];
     buffers.push_back(static_cast<char*>(tensor.unsafeGetTensorImpl()->storage().mutable_data()) +
                       tensor.storage_offset() * static_cast<int64_t>(tensor.element_size()));
   }
