@@ -78,6 +78,10 @@ Mode compiled_mode() {
   return {{.sharing = Sharing::Often}, check_compiled};
 }
 
+Mode native_mode() {
+  return {{.sharing = Sharing::Often}, check_native};
+}
+
 Mode effects_mode() {
   return {{.sharing = Sharing::Often, .effects = true}, check_compiled};
 }

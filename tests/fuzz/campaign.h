@@ -21,6 +21,8 @@ struct Mode {
 Mode traced_mode();
 /// Compiles programs and calls them.
 Mode compiled_mode();
+/// The same with the native backend.
+Mode native_mode();
 /// The same with effects, and with backwards that write.
 Mode effects_mode();
 /// Compiles programs and calls each with many sizes.

@@ -121,6 +121,27 @@ bool is_differentiated_twice(const Program& program) {
   return program.seed % 4 == 0;
 }
 
+/// Kernels round otherwise than eager's operators do.
+constexpr double kernel_rounding = 256;
+
+/// Whether what eager gives changes, beyond what roundings account for, with the last bits of what
+/// it is given: then nobody can tell what is right.
+bool is_ill_conditioned(const Program& program) {
+  for (const double noise : {2.0, 16.0, 128.0}) {
+    Program noisy = program;
+    for (Input& input : noisy.inputs) input.noise = noise;
+    Inputs exact_inputs(program), noisy_inputs(noisy);
+    const CallSide exact{exact_inputs.function(), [&] { return exact_inputs.next_call(); }};
+    const CallSide other{noisy_inputs.function(), [&] { return noisy_inputs.next_call(); }};
+    const CallPoints points{.rounding = kernel_rounding / 2,
+                            .double_backward = is_differentiated_twice(program),
+                            .new_versions = false,
+                            .writes_in_backward = true};
+    if (!compare_call(exact, other, 0, points).differences.empty()) return true;
+  }
+  return false;
+}
+
 Verdict check_with(const Program& program, Options options, bool has_hooks = false) {
   const bool is_confirmed = is_passed_and_captured(program);
   if (is_confirmed) options.confirm = Confirm::Doubling;
@@ -138,6 +159,7 @@ Verdict check_with(const Program& program, Options options, bool has_hooks = fal
     const bool is_exact = !eager.calls_are_chained() && !has_wrappers(program) && !has_hooks;
     const CallPoints points{
         .exact_gradients = is_exact,
+        .rounding = options.backend == "native" ? kernel_rounding : 0,
         .has_wrappers = has_wrappers(program),
         .double_backward = is_last && is_differentiated_twice(program),
         .double_backward_may_be_refused = options.fullgraph || has_wrappers(program),
@@ -268,6 +290,23 @@ Verdict check_sizes(const Program& program) {
   const std::string reason = compiled.explain(
       compiled_inputs.next_call(in_call(program, numbers)).passed, numbers.rate, numbers.count);
   return registers_hook(reason) ? Verdict() : Verdict{Verdict::Kind::Unsupported, reason, "", ""};
+}
+
+Verdict check_native(const Program& program) {
+  at::AutoGradMode mode(!program.no_grad);
+  Options options{
+      .backend = "native", .fullgraph = true, .confirm = Confirm::Never, .debug_asserts = true};
+  options.partitioner = program.seed % 2 == 0 ? Partitioner::Default : Partitioner::MinCut;
+  options.keep_input_mutations = program.seed / 2 % 2 == 0;
+  options.functionalize_rng = program.seed / 4 % 2 == 0;
+  Verdict verdict = check_with(program, options);
+  if (verdict.kind != Verdict::Kind::Differs) return verdict;
+  const bool is_number =
+      verdict.what == "value" || verdict.what.find("gradient") != std::string::npos;
+  if (is_number && is_ill_conditioned(program))
+    return {Verdict::Kind::Unsupported, "ill-conditioned", "", ""};
+  verdict.detail = name_of(options) + ", " + verdict.detail;
+  return verdict;
 }
 
 Verdict check_compiled(const Program& program) {

@@ -73,6 +73,11 @@ TEST_P(Fuzz, CompiledPrograms) {
   run(Campaign(compiled_mode()), 400, 0.13);
 }
 
+TEST_P(Fuzz, NativePrograms) {
+  // Those that hang on last bits count as well.
+  run(Campaign(native_mode()), 60, 0.25);
+}
+
 TEST_P(Fuzz, CompiledProgramsWithEffects) {
   run(Campaign(effects_mode()), 200, 0.2);
 }
@@ -99,6 +104,11 @@ TEST(FuzzAgain, CompiledPrograms) {
   for (const uint64_t seed :
        {109640, 109991, 116797, 400324, 400684, 500728, 810903, 830717, 832736, 833452, 835468})
     campaign.run(seed);
+}
+
+TEST(FuzzAgain, NativePrograms) {
+  Campaign campaign(native_mode());
+  for (const uint64_t seed : {160}) campaign.run(seed);
 }
 
 TEST(FuzzAgain, CompiledBackwards) {

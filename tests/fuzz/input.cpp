@@ -41,7 +41,11 @@ at::Tensor random_contents(const Input& input, at::IntArrayRef sizes) {
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(input.seed + 1);
   if (input.dtype == at::kBool) return at::randint(0, 2, sizes, generator, at::kBool);
   if (input.dtype == at::kLong) return at::randint(-3, 6, sizes, generator, at::kLong);
-  return at::randn(sizes, generator, at::kDouble).to(input.dtype);
+  const at::Tensor numbers = at::randn(sizes, generator, at::kDouble);
+  if (input.noise == 0) return numbers.to(input.dtype);
+  const double unit = input.dtype == at::kDouble ? 0x1p-52 : 0x1p-23;
+  return (numbers * (1 + input.noise * unit * at::randn(sizes, generator, at::kDouble)))
+      .to(input.dtype);
 }
 
 MadeInput make(const Input& input);

@@ -37,6 +37,8 @@ struct Input {
   bool wrapper = false;
   /// Contents follow from this number.
   uint64_t seed = 0;
+  /// By how many units in the last place, more or less, its numbers are off.
+  double noise = 0;
   /// The input at this position, once more; -1 for a tensor of its own.
   int same_as = -1;
   /// A tensor over the memory of the input at this position; -1 for memory of its own.

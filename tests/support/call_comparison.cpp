@@ -86,6 +86,22 @@ std::string closeness_difference(const at::Tensor& eager, const at::Tensor& comp
   return close ? "" : tensor_difference(eager, compiled);
 }
 
+/// The same for tensors that may be off by roundings; see CallPoints::rounding.
+std::string rounding_difference(const at::Tensor& eager, const at::Tensor& compiled, double ulps) {
+  const std::string difference = tensor_difference(eager, compiled);
+  if (difference.empty() || !layout_difference(eager, compiled).empty()) return difference;
+  if (!eager.is_floating_point() || eager.numel() == 0) return difference;
+  const at::ScalarType type = eager.scalar_type();
+  const double relative = type == at::kDouble  ? ulps * 0x1p-52
+                          : type == at::kFloat ? ulps * 0x1p-23
+                          : type == at::kHalf  ? 4 * 0x1p-10
+                                               : 4 * 0x1p-7;
+  const at::Tensor exact = eager.detach().to(at::kDouble),
+                   other = compiled.detach().to(at::kDouble);
+  const double absolute = relative * exact.abs().nan_to_num(0, 0, 0).max().item<double>();
+  return at::allclose(exact, other, relative, absolute, /*equal_nan=*/true) ? "" : difference;
+}
+
 const void* base_of(const at::Tensor& tensor) {
   const bool is_view = !tensor.is_inference() && tensor.is_view();
   return is_view ? tensor._base().unsafeGetTensorImpl() : tensor.unsafeGetTensorImpl();
@@ -150,13 +166,18 @@ class Comparison {
 
   void compare_tensor(const at::Tensor& eager, const at::Tensor& compiled,
                       const std::string& where) {
-    const std::string difference = tensor_difference(eager, compiled);
+    const std::string difference = value_difference(eager, compiled);
     expect(difference.empty(), "value", where + ": " + difference);
     if (!eager.defined() || !compiled.defined()) return;
     const bool versions = points_.new_versions || is_known_before(eager);
     for (const auto& [what, detail] :
          flag_differences(TensorFlags(eager), TensorFlags(compiled), versions))
       expect(false, what, where + ": " + detail);
+  }
+
+  std::string value_difference(const at::Tensor& eager, const at::Tensor& compiled) const {
+    return points_.rounding == 0 ? tensor_difference(eager, compiled)
+                                 : rounding_difference(eager, compiled, points_.rounding);
   }
 
   bool is_known_before(const at::Tensor& tensor) const {
@@ -299,7 +320,7 @@ class Comparison {
       for (const at::Tensor& part : parts) compare_gradient(eager, part, where);
       return;
     }
-    const std::string difference = points_.exact_gradients ? tensor_difference(eager, compiled)
+    const std::string difference = points_.exact_gradients ? value_difference(eager, compiled)
                                                            : closeness_difference(eager, compiled);
     expect(difference.empty(), "gradient", where + ": " + difference);
   }

@@ -188,14 +188,20 @@ TensorMeta meaningful(TensorMeta meta) {
   return meta;
 }
 
+std::string layout_difference(const at::Tensor& expected, const at::Tensor& actual,
+                              CompareLayout layout) {
+  const std::string is = describe(actual, layout), should_be = describe(expected, layout);
+  return is == should_be ? "" : "expected " + should_be + ", got " + is;
+}
+
 std::string tensor_difference(const at::Tensor& expected, const at::Tensor& actual,
                               CompareLayout layout) {
   if (is_wrapper(expected) || is_wrapper(actual))
     return wrapper_difference(expected, actual, layout);
-  const std::string is = describe(actual, layout), should_be = describe(expected, layout);
-  if (is != should_be) return "expected " + should_be + ", got " + is;
+  const std::string otherwise = layout_difference(expected, actual, layout);
+  if (!otherwise.empty()) return otherwise;
   if (!expected.defined() || expected.is_meta() || same_bits(expected, actual)) return "";
-  return is + ": " + first_difference(expected, actual);
+  return describe(actual, layout) + ": " + first_difference(expected, actual);
 }
 
 TensorFlags::TensorFlags(const at::Tensor& tensor) {

@@ -44,6 +44,10 @@ enum class CompareLayout : uint8_t {
 /// The plain tensors that a wrapper is made of, depth first; of a plain tensor, itself.
 std::vector<at::Tensor> plain_tensors(const at::Tensor& tensor);
 
+/// Says how two plain tensors differ in presence or metadata; empty if they do not.
+std::string layout_difference(const at::Tensor& expected, const at::Tensor& actual,
+                              CompareLayout layout = CompareLayout::Meaningful);
+
 /// Says how two tensors differ in presence, metadata or bits; empty if they do not. Wrappers differ
 /// in class, look, or in the tensors inside.
 std::string tensor_difference(const at::Tensor& expected, const at::Tensor& actual,
