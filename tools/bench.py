@@ -37,6 +37,11 @@ FIRST_CALLS = {"gpt12": 1.4}
 # What programs for many sizes may take: a call, against that of a program for the sizes at hand; their compilation,
 # against that for one choice of sizes; calls whose sizes never come again, against eager ones.
 SIZED = {"sized_hit/tiny": 1.1, "sized_hit/mlp": 1.1, "sized_hit/gpt12": 1.1, "sized_compile/gpt12": 2.0, "sized_crops": 1.05}
+# Steps with kernels of the native backend may take this share of eager ones; None: only reported.
+NATIVE = {
+    "norm_chain": 0.5, "tiny": 0.5, "tiny_inside": 0.15, "gpt12": None, "lstm": None, "resnet8": None, "mlp": None,
+    "pinn": None,
+}
 # The update of 9.8 million parameters may take this share of LibTorch's, and a whole compiled step of training, with
 # clipping and Adam or AdamW, this share of the eager one with those of LibTorch. With STEP_THREADS threads, that of the
 # GPT, where each side has a process of its own.
@@ -152,7 +157,7 @@ def measure(build, rounds, seconds, environment):
             for field in ("eager_ms", "ahead_ms", "ratio"):
                 samples[f"{name}/{field}"].append(entry[field])
         say(f"round {number} of {rounds}: compiled calls")
-        for program in ("bench_compile", "bench_sizes", "bench_subclass"):
+        for program in ("bench_compile", "bench_sizes", "bench_subclass", "bench_native"):
             for name, entry in run_benchmark(build, program, "", seconds, environment).items():
                 for field, value in entry.items():
                     if field.endswith(("_ms", "_mb", "ratio", "allocations")):
@@ -256,6 +261,13 @@ def compile_rows(samples):
                 statistics.median(samples[f"{kind}/{call}/eager_ms"]), f"{ratio:.2f}×", f"≤ {required}×",
                 ratio <= required,
             )
+    for model, required in NATIVE.items():
+        ratio = statistics.median(samples[f"native/{model}/ratio"])
+        yield Row(
+            f"native step {model}, against eager", statistics.median(samples[f"native/{model}/ahead_ms"]),
+            statistics.median(samples[f"native/{model}/eager_ms"]), f"{ratio:.2f}×",
+            "" if required is None else f"≤ {required}×", None if required is None else ratio <= required,
+        )
     for name, required in SIZED.items():
         ratio = statistics.median(samples[f"{name}/ratio"])
         yield Row(f"many sizes: {name.removeprefix('sized_')}", 0, None, f"{ratio:.2f}×", f"≤ {required}×", ratio <= required)

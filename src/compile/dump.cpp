@@ -55,8 +55,8 @@ const char* name_of(Confirm confirm) {
 std::string describe(const Options& options) {
   std::ostringstream text;
   const PartitionChoice& partitioner = options.partitioner;
-  text << std::boolalpha << "backend: " << options.backend << "\nstrict: " << options.strict << "\nfullgraph: " << options.fullgraph
-       << "\npartitioner: "
+  text << std::boolalpha << "backend: " << options.backend << "\nstrict: " << options.strict
+       << "\nfullgraph: " << options.fullgraph << "\npartitioner: "
        << (partitioner.function()                       ? "of the user's"
            : partitioner.kind() == Partitioner::Default ? "default"
                                                         : "min-cut")

@@ -282,8 +282,7 @@ void Frame::call_sub_graph(const Plan::Call& call) {
   args.reserve(stack_.size());
   for (c10::IValue& value : stack_) args.push_back(std::move(value).toTensor());
   stack_.clear();
-  for (at::Tensor& result : call.sub_graph(std::move(args)))
-    stack_.emplace_back(std::move(result));
+  for (at::Tensor& result : call.sub_graph(std::move(args))) stack_.emplace_back(std::move(result));
 }
 
 void Frame::call_mutable_op(const Plan::Call& call) {

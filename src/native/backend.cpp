@@ -45,8 +45,9 @@ std::unordered_map<const Graph*, std::shared_ptr<const KernelCall>> kernels_of(
   for (size_t i = 0; i < groups.size(); ++i) {
     if (addresses[i] == nullptr) continue;
     auto& [sub_graph, kernel, printed] = groups[i];
-    kernels.emplace(sub_graph, std::make_shared<const KernelCall>(
-                                   *sub_graph, std::move(kernel), std::move(printed), addresses[i]));
+    kernels.emplace(sub_graph,
+                    std::make_shared<const KernelCall>(*sub_graph, std::move(kernel),
+                                                       std::move(printed), addresses[i]));
   }
   return kernels;
 }
@@ -81,7 +82,8 @@ aot::Executable compile(const aot::CompileRequest& request) {
       };
     }
     auto interpreter = std::make_shared<const Interpreter>(group.graph);
-    return [interpreter](std::vector<at::Tensor>&& args) { return (*interpreter)(std::move(args)); };
+    return
+        [interpreter](std::vector<at::Tensor>&& args) { return (*interpreter)(std::move(args)); };
   };
   auto interpreter = std::make_shared<const Interpreter>(fused.graph, call_kernel);
   return {[interpreter](std::vector<at::Tensor>&& args) { return (*interpreter)(std::move(args)); },
@@ -93,10 +95,9 @@ aot::Executable compile(const aot::CompileRequest& request) {
 BackendTraits traits() {
   BackendTraits traits{.takes_sizes = true};
   // Forwards that read a row and write one, or a number for it.
-  for (const char* name :
-       {"aten.native_layer_norm", "aten._softmax", "aten._log_softmax",
-        "aten.logsumexp", "aten.var.correction", "aten.var_mean.correction", "aten.amax",
-        "aten.amin", "aten.sum.dim_IntList", "aten.mean.dim"})
+  for (const char* name : {"aten.native_layer_norm", "aten._softmax", "aten._log_softmax",
+                           "aten.logsumexp", "aten.var.correction", "aten.var_mean.correction",
+                           "aten.amax", "aten.amin", "aten.sum.dim_IntList", "aten.mean.dim"})
     traits.fused_operators.emplace_back(name);
   return traits;
 }

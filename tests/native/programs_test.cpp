@@ -88,7 +88,8 @@ TEST(Native, ProductsOfALoopOverTimeAreMerged) {
 TEST(Native, ModelsTrain) {
   for (const models::Workload& workload : models::workloads()) {
     const auto step = [&](const auto& loss_of) {
-      for (const at::Tensor& parameter : workload.parameters) parameter.mutable_grad() = at::Tensor();
+      for (const at::Tensor& parameter : workload.parameters)
+        parameter.mutable_grad() = at::Tensor();
       const at::Tensor loss = loss_of(workload.inputs)[0];
       loss.backward();
       Tensors all = {loss.detach()};

@@ -18,8 +18,7 @@ constexpr size_t most_members = 96;
 
 class Fusion {
  public:
-  explicit Fusion(const Graph& graph)
-      : graph_(graph), nests_(graph), order_(graph) {}
+  explicit Fusion(const Graph& graph) : graph_(graph), nests_(graph), order_(graph) {}
 
   FusedGraph run() {
     for (size_t i = 0; i < order_.num_nodes(); ++i) {

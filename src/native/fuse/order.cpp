@@ -151,8 +151,8 @@ std::vector<int32_t> Order::sorted() const {
       if (--waits_for[static_cast<size_t>(waiting)] == 0) ready.push(waiting);
     }
   }
-  const auto num_groups = static_cast<size_t>(
-      std::count_if(members_.begin(), members_.end(), [](const auto& group) { return !group.empty(); }));
+  const auto num_groups = static_cast<size_t>(std::count_if(
+      members_.begin(), members_.end(), [](const auto& group) { return !group.empty(); }));
   if (order.size() != num_groups) throw InternalError("native", "groups wait for each other.");
   return order;
 }

@@ -54,7 +54,8 @@ int64_t work_per_cell(const Kernel& kernel) {
 bool is_laid_out(const at::Tensor& tensor, const TensorMeta& meta) {
   constexpr c10::DispatchKeySet kNotItsValues{
       c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor};
-  return !tensor.key_set().has_any(kNotItsValues) && tensor.sizes() == meta.sizes && tensor.strides() == meta.strides;
+  return !tensor.key_set().has_any(kNotItsValues) && tensor.sizes() == meta.sizes &&
+         tensor.strides() == meta.strides;
 }
 
 /// ATen's kernels may lay their results out otherwise than the graph says.

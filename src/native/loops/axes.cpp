@@ -58,8 +58,7 @@ bool Axes::unify(const AxisList& one, const AxisList& other) {
   return left.empty() && right.empty();
 }
 
-std::optional<std::vector<AxisList>> Axes::cut(const AxisList& axes,
-                                               c10::ArrayRef<int64_t> sizes) {
+std::optional<std::vector<AxisList>> Axes::cut(const AxisList& axes, c10::ArrayRef<int64_t> sizes) {
   std::vector<AxisList> pieces(sizes.size());
   AxisList rest = resolve(axes);
   for (size_t i = sizes.size(); i-- > 0;) {

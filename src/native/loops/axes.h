@@ -34,8 +34,7 @@ class Axes {
   /// Makes the two lists the same. False if they cannot be; then some of it may have been done.
   bool unify(const AxisList& one, const AxisList& other);
   /// Cuts a list into pieces of these sizes, outermost first; nothing if that cannot be.
-  std::optional<std::vector<AxisList>> cut(const AxisList& axes,
-                                           c10::ArrayRef<int64_t> sizes);
+  std::optional<std::vector<AxisList>> cut(const AxisList& axes, c10::ArrayRef<int64_t> sizes);
 
   Mark mark() const { return {axes_.size(), changes_.size()}; }
   /// Forgets what was found since.
@@ -44,8 +43,8 @@ class Axes {
  private:
   struct Entry {
     int64_t size;
-    Axis same_as = -1;              ///< another axis that stands for it
-    Axis outer = -1, inner = -1;    ///< what it was divided into
+    Axis same_as = -1;            ///< another axis that stands for it
+    Axis outer = -1, inner = -1;  ///< what it was divided into
     bool is_leaf() const { return same_as < 0 && outer < 0; }
   };
 

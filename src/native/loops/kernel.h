@@ -16,25 +16,59 @@ enum class Type : uint8_t { F32, F64, I64, I32, Bool };
 
 /// The type in which values of a dtype are computed with; nothing if kernels do not know it.
 std::optional<Type> compute_type(at::ScalarType dtype);
-inline bool is_float(Type type) { return type == Type::F32 || type == Type::F64; }
+inline bool is_float(Type type) {
+  return type == Type::F32 || type == Type::F64;
+}
 
 /// What is done with operands. Arithmetic is of the term's type.
 enum class Op : uint8_t {
   // Leaves.
-  Load,     ///< an element of a buffer
-  Number,   ///< Term::number
+  Load,    ///< an element of a buffer
+  Number,  ///< Term::number
   // Arithmetic.
-  Add, Sub, Mul, Div, Neg, Abs, Maximum, Minimum, Pow, Remainder,
-  Floor, Ceil, Trunc, Round, Sqrt, Rsqrt, Sign,
-  Exp, Expm1, Log, Log2, Log10, Log1p, Erf, Tanh, Sigmoid, Sin, Cos,
+  Add,
+  Sub,
+  Mul,
+  Div,
+  Neg,
+  Abs,
+  Maximum,
+  Minimum,
+  Pow,
+  Remainder,
+  Floor,
+  Ceil,
+  Trunc,
+  Round,
+  Sqrt,
+  Rsqrt,
+  Sign,
+  Exp,
+  Expm1,
+  Log,
+  Log2,
+  Log10,
+  Log1p,
+  Erf,
+  Tanh,
+  Sigmoid,
+  Sin,
+  Cos,
   // Comparisons of operands of one type, and logic; of type Bool.
-  Less, LessEqual, Equal, And, Or, Not,
+  Less,
+  LessEqual,
+  Equal,
+  And,
+  Or,
+  Not,
   // Other.
   Select,   ///< the second operand where the first is true, else the third
   Convert,  ///< the operand in the term's type, as C++ converts
   RoundTo,  ///< the operand, rounded to what Term::dtype can hold
   // Along the columns of a row.
-  RowSum, RowMax, RowMin,
+  RowSum,
+  RowMax,
+  RowMin,
 };
 
 /// The name of an operation, and what computing it costs, in additions.
@@ -43,7 +77,9 @@ struct OpTraits {
   int cost;
 };
 const OpTraits& traits_of(Op op);
-inline bool is_row_reduction(Op op) { return op >= Op::RowSum; }
+inline bool is_row_reduction(Op op) {
+  return op >= Op::RowSum;
+}
 
 using TermId = int32_t;
 
@@ -54,9 +90,9 @@ struct Term {
   Type type = Type::F32;
   at::ScalarType dtype = at::kFloat;  ///< RoundTo
   c10::SmallVector<TermId, 3> operands;
-  double number = 0;    ///< Number of a floating point type
-  int64_t integer = 0;  ///< Number of another type
-  int32_t buffer = -1;  ///< Load
+  double number = 0;                       ///< Number of a floating point type
+  int64_t integer = 0;                     ///< Number of another type
+  int32_t buffer = -1;                     ///< Load
   bool by_row = false, by_column = false;  ///< what it depends on
 
   bool operator==(const Term& other) const;
@@ -68,8 +104,8 @@ using Sizes = c10::SmallVector<int64_t, 4>;
 struct Buffer {
   at::ScalarType dtype;
   bool is_result;
-  int32_t index;           ///< among the arguments, or among the results
-  Sizes rows, columns;     ///< how far apart elements lie along each axis
+  int32_t index;        ///< among the arguments, or among the results
+  Sizes rows, columns;  ///< how far apart elements lie along each axis
 };
 
 /// A program over rows and columns, each a nest of axes, the innermost last. All rows do the same

@@ -23,7 +23,8 @@ class Lowering {
     std::optional<Nest> nest;
     if (!members_.empty()) nest = nests_.join(members_, &reason);
     if (!nest)
-      throw InternalError("native", "these operators share no loops: " + reason + "\n" + graph_.str());
+      throw InternalError("native",
+                          "these operators share no loops: " + reason + "\n" + graph_.str());
     nest_ = std::move(*nest);
     for (const Axis axis : nest_.rows) kernel_.rows.push_back(nests_.size(axis));
     for (const Axis axis : nest_.columns) kernel_.columns.push_back(nests_.size(axis));
@@ -197,7 +198,8 @@ void Lowering::emit(const Member& member) {
   name.remove_prefix(name.find('.') + 1);
   name = name.substr(0, name.find('.'));
   while (!name.empty() && name.front() == '_') name.remove_prefix(1);
-  if (kernel_.name.size() < 60) kernel_.name += (kernel_.name.empty() ? "" : "_") + std::string(name);
+  if (kernel_.name.size() < 60)
+    kernel_.name += (kernel_.name.empty() ? "" : "_") + std::string(name);
 }
 
 void Lowering::drop_unused_terms() {
@@ -206,7 +208,8 @@ void Lowering::drop_unused_terms() {
   for (const Kernel::Sum& sum : kernel_.sums) used[static_cast<size_t>(sum.term)] = true;
   for (size_t i = used.size(); i-- > 0;) {
     if (!used[i]) continue;
-    for (const TermId operand : kernel_.terms[i].operands) used[static_cast<size_t>(operand)] = true;
+    for (const TermId operand : kernel_.terms[i].operands)
+      used[static_cast<size_t>(operand)] = true;
   }
   std::vector<TermId> place(used.size(), -1);
   std::vector<bool> read(kernel_.buffers.size());
@@ -248,9 +251,8 @@ void Lowering::flatten() {
   const bool has_rows =
       std::any_of(kernel_.terms.begin(), kernel_.terms.end(),
                   [](const Term& term) { return is_row_reduction(term.op); }) ||
-      std::any_of(kernel_.sums.begin(), kernel_.sums.end(), [](const Kernel::Sum& sum) {
-        return sum.kind != Kernel::Sum::Kind::All;
-      });
+      std::any_of(kernel_.sums.begin(), kernel_.sums.end(),
+                  [](const Kernel::Sum& sum) { return sum.kind != Kernel::Sum::Kind::All; });
   if (has_rows || kernel_.columns.size() != 1) return;
   while (!kernel_.rows.empty()) {
     const int64_t size = kernel_.columns[0];

@@ -166,7 +166,8 @@ std::optional<std::vector<Nests::SeenDim>> Nests::seen_through(const Node& view)
         rest /= size;
         stride *= size;
       } else {
-        const auto halves = size % rest == 0 ? axes_.cut(AxisList{axis}, {size / rest, rest}) : std::nullopt;
+        const auto halves =
+            size % rest == 0 ? axes_.cut(AxisList{axis}, {size / rest, rest}) : std::nullopt;
         if (!halves) return std::nullopt;
         *found = {(*halves)[0][0], stride * rest};
         axes.push_back((*halves)[1][0]);

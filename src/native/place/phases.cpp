@@ -155,7 +155,8 @@ class Division {
     for (size_t i = 0; i < phases_.phases.size(); ++i) {
       for (const TermId id : phases_.phases[i].kept) {
         size_t chosen = 0;
-        while (chosen < busy_until.size() && busy_until[chosen] >= static_cast<int32_t>(i)) ++chosen;
+        while (chosen < busy_until.size() && busy_until[chosen] >= static_cast<int32_t>(i))
+          ++chosen;
         if (chosen == busy_until.size()) busy_until.push_back(0);
         busy_until[chosen] = last_use_[static_cast<size_t>(id)];
         phases_.row_buffers[static_cast<size_t>(id)] = static_cast<int32_t>(chosen);

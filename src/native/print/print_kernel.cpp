@@ -55,7 +55,9 @@ MemoryWords memory_words_of(at::ScalarType dtype) {
   }
 }
 
-std::string name_of(const char* kind, int64_t index) { return kind + std::to_string(index); }
+std::string name_of(const char* kind, int64_t index) {
+  return kind + std::to_string(index);
+}
 
 /// A body for whole vectors of columns, and once more for those that are left. Sums of short bodies
 /// are taken in several parts, since each addition has to wait for the one before.
@@ -87,9 +89,8 @@ class Printer {
  public:
   Printer(const Kernel& kernel, int vector_bytes) : kernel_(kernel), phases_(divide(kernel)) {
     const bool is_wide =
-        std::any_of(kernel.terms.begin(), kernel.terms.end(), [](const Term& term) {
-          return words_for(term.type).bytes == 8;
-        });
+        std::any_of(kernel.terms.begin(), kernel.terms.end(),
+                    [](const Term& term) { return words_for(term.type).bytes == 8; });
     printed_.lanes = vector_bytes / (is_wide ? 8 : 4);
   }
 
@@ -100,10 +101,12 @@ class Printer {
     char hash[17];
     std::snprintf(hash, sizeof hash, "%016llx", static_cast<unsigned long long>(hash_bytes(key)));
     printed_.name = kernel_.name + "_" + hash;
-    const std::string function = std::string(uses_parts_ ? for_columns_by_4 : "") + for_columns +
-        "extern \"C\" void " + printed_.name +
+    const std::string function =
+        std::string(uses_parts_ ? for_columns_by_4 : "") + for_columns + "extern \"C\" void " +
+        printed_.name +
         "(char* const* b, const long* n, const double* d, long row, long rows_end,\n"
-        "    long first, long columns, char* sums, char* scratch) {\n" + body_ + "}\n";
+        "    long first, long columns, char* sums, char* scratch) {\n" +
+        body_ + "}\n";
     printed_.text = with_prelude(function, printed_.lanes);
     return std::move(printed_);
   }
@@ -113,7 +116,9 @@ class Printer {
   const Buffer& buffer(int32_t id) const { return kernel_.buffers[static_cast<size_t>(id)]; }
   static std::string t(TermId id) { return name_of("t", id); }
 
-  void line(const std::string& text) { body_.append(static_cast<size_t>(indent_) * 2, ' ') += text + "\n"; }
+  void line(const std::string& text) {
+    body_.append(static_cast<size_t>(indent_) * 2, ' ') += text + "\n";
+  }
   void open(const std::string& text) {
     line(text + " {");
     ++indent_;
@@ -166,7 +171,9 @@ class Printer {
 
 void Printer::add_sizes() {
   std::vector<int64_t>& sizes = printed_.sizes;
-  const auto append = [&](const Sizes& more) { sizes.insert(sizes.end(), more.begin(), more.end()); };
+  const auto append = [&](const Sizes& more) {
+    sizes.insert(sizes.end(), more.begin(), more.end());
+  };
   append(kernel_.rows);
   append(kernel_.columns);
   for (const Buffer& buffer : kernel_.buffers) {
@@ -185,9 +192,8 @@ void Printer::add_sizes() {
   const int64_t row_bytes = (columns * 8 + 63) / 64 * 64 + 64;
   sizes.push_back(row_bytes);
   printed_.scratch_bytes = row_bytes * phases_.num_row_buffers;
-  const bool has_row_work =
-      std::any_of(kernel_.terms.begin(), kernel_.terms.end(),
-                  [](const Term& term) { return is_row_reduction(term.op); });
+  const bool has_row_work = std::any_of(kernel_.terms.begin(), kernel_.terms.end(),
+                                        [](const Term& term) { return is_row_reduction(term.op); });
   printed_.may_divide_columns =
       kernel_.columns.size() == 1 && !has_row_work && phases_.num_row_buffers == 0 &&
       std::all_of(kernel_.sums.begin(), kernel_.sums.end(),
@@ -218,7 +224,8 @@ void Printer::print_function() {
     const std::string name = name_of("a", static_cast<int64_t>(i));
     const bool is_all = sum.kind == Kernel::Sum::Kind::All;
     line("*(" + std::string(words_for(term(sum.term).type).scalar) + "*)(sums + " +
-         size(first_sum_ + i) + ") += " + (is_all ? "sum_lanes(" + name + ")" : name + "[0]") + ";");
+         size(first_sum_ + i) + ") += " + (is_all ? "sum_lanes(" + name + ")" : name + "[0]") +
+         ";");
   }
 }
 
@@ -242,8 +249,8 @@ void Printer::print_row_pointers() {
       place += " + r" + std::to_string(axis) + " * " + size(stride_index(i, axis));
     }
     if (printed_.may_divide_columns && buffer.columns[0] != 0) {
-      place += buffer.columns[0] == 1 ? " + first"
-                                      : " + first * " + size(stride_index(i, num_rows));
+      place +=
+          buffer.columns[0] == 1 ? " + first" : " + first * " + size(stride_index(i, num_rows));
     }
     line(std::string(memory.scalar) + "* const p" + std::to_string(i) + " = " + place + ";");
   }
@@ -273,7 +280,8 @@ void Printer::print_pass(const Phase& phase, int32_t number) {
   if (outer != 0) line("at = 0;");
   for (size_t axis = 0; axis < outer; ++axis) {
     const std::string j = name_of("j", static_cast<int64_t>(axis));
-    open("for (long " + j + " = 0; " + j + " < " + size(kernel_.rows.size() + axis) + "; ++" + j + ")");
+    open("for (long " + j + " = 0; " + j + " < " + size(kernel_.rows.size() + axis) + "; ++" + j +
+         ")");
   }
   open(std::string(in_parts ? "for_columns_by_4" : "for_columns") +
        "(columns, [&](long i, auto w, int part) __attribute__((always_inline))");
@@ -310,9 +318,10 @@ void Printer::print_cells(const Phase& phase, int32_t number) {
     const std::string value =
         "keep_first(" + t(term(id).operands[0]) + ", " + identity(term(id)) + ", w)";
     const std::string name = name_of("s", id) + "[part]";
-    const std::string combined = term(id).op == Op::RowSum ? name + " + " + value
-                                 : (term(id).op == Op::RowMax ? "maximum(" : "minimum(") + name +
-                                       ", " + value + ")";
+    const std::string combined =
+        term(id).op == Op::RowSum
+            ? name + " + " + value
+            : (term(id).op == Op::RowMax ? "maximum(" : "minimum(") + name + ", " + value + ")";
     line(name + " = " + combined + ";");
   }
 }
@@ -332,9 +341,13 @@ void Printer::print_reduction_end(TermId id, bool in_parts) {
     return (is_max ? "maximum(" : "minimum(") + one + ", " + other + ")";
   };
   const std::string all =
-      in_parts ? combined(combined(s + "[0]", s + "[1]"), combined(s + "[2]", s + "[3]")) : s + "[0]";
+      in_parts ? combined(combined(s + "[0]", s + "[1]"), combined(s + "[2]", s + "[3]"))
+               : s + "[0]";
   line(std::string("const ") + type.vector + " " + t(id) + " = " + type.set + "(" +
-       (is_sum ? "sum_lanes(" : is_max ? "max_lanes(" : "min_lanes(") + all + "));");
+       (is_sum   ? "sum_lanes("
+        : is_max ? "max_lanes("
+                 : "min_lanes(") +
+       all + "));");
 }
 
 /// Whether a pass is short, and the order of its sums is what takes the time.
@@ -452,13 +465,13 @@ std::string Printer::arithmetic(const Term& term) {
       return (term.dtype == at::kHalf ? "round_f16(" : "round_bf16(") + operand(0) + ")";
     default: {
       static constexpr std::pair<Op, const char*> functions[] = {
-          {Op::Abs, "abs"},         {Op::Maximum, "maximum"}, {Op::Minimum, "minimum"},
-          {Op::Pow, "pow"},         {Op::Floor, "floor"},     {Op::Ceil, "ceil"},
-          {Op::Trunc, "trunc"},     {Op::Round, "round"},     {Op::Sqrt, "sqrt"},
-          {Op::Rsqrt, "rsqrt"},     {Op::Sign, "sign"},       {Op::Exp, "exp"},
-          {Op::Expm1, "expm1"},     {Op::Log, "log"},         {Op::Log2, "log2"},
-          {Op::Log10, "log10"},     {Op::Log1p, "log1p"},     {Op::Erf, "erf"},
-          {Op::Tanh, "tanh"},       {Op::Sigmoid, "sigmoid"}, {Op::Sin, "sin"},
+          {Op::Abs, "abs"},     {Op::Maximum, "maximum"}, {Op::Minimum, "minimum"},
+          {Op::Pow, "pow"},     {Op::Floor, "floor"},     {Op::Ceil, "ceil"},
+          {Op::Trunc, "trunc"}, {Op::Round, "round"},     {Op::Sqrt, "sqrt"},
+          {Op::Rsqrt, "rsqrt"}, {Op::Sign, "sign"},       {Op::Exp, "exp"},
+          {Op::Expm1, "expm1"}, {Op::Log, "log"},         {Op::Log2, "log2"},
+          {Op::Log10, "log10"}, {Op::Log1p, "log1p"},     {Op::Erf, "erf"},
+          {Op::Tanh, "tanh"},   {Op::Sigmoid, "sigmoid"}, {Op::Sin, "sin"},
           {Op::Cos, "cos"},
       };
       for (const auto& [op, name] : functions) {

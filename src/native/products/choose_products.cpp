@@ -73,8 +73,10 @@ Value* transposed(Graph& graph, Value* value, Node* before) {
 
 void replace(Graph& graph, Node& node, const Product& product, const Operator& linear) {
   Argument added = product.added == nullptr ? Argument(c10::IValue()) : Argument(product.added);
-  std::vector<Argument> args = {product.left, transposed(graph, product.right, &node),
-                                std::move(added), c10::IValue("none"),
+  std::vector<Argument> args = {product.left,
+                                transposed(graph, product.right, &node),
+                                std::move(added),
+                                c10::IValue("none"),
                                 c10::IValue(c10::List<std::optional<at::Scalar>>()),
                                 c10::IValue("")};
   Node* call = graph.add_node(linear, std::move(args), &node);

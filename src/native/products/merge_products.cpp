@@ -17,7 +17,9 @@ constexpr size_t fewest_products = 4;
 /// What lives longer because of a merger may take so many bytes.
 constexpr int64_t most_bytes = int64_t{32} << 20;
 
-const Operator& op(const char* name) { return *Operator::find(name); }
+const Operator& op(const char* name) {
+  return *Operator::find(name);
+}
 
 bool is_matrix(const Value& value) {
   const TensorMeta& meta = value.meta;
@@ -169,10 +171,10 @@ class Merging {
       const bool is_added = &node.op() == addmm;
       if (!is_added && !is_product(node)) continue;
       const std::vector<Argument>& args = node.args();
-      if (is_added && (!is_matrix(*args[1].value()) || !is_matrix(*args[2].value()) ||
-                       args[0].value()->meta.sizes.size() != 1 ||
-                       !args[3].constant().toScalar().equal(1) ||
-                       !args[4].constant().toScalar().equal(1)))
+      if (is_added &&
+          (!is_matrix(*args[1].value()) || !is_matrix(*args[2].value()) ||
+           args[0].value()->meta.sizes.size() != 1 || !args[3].constant().toScalar().equal(1) ||
+           !args[4].constant().toScalar().equal(1)))
         continue;
       const Family family{&node.op(), source_of(args[is_added ? 2 : 1].value()),
                           is_added ? args[0].value() : nullptr};
@@ -247,16 +249,15 @@ class Merging {
     Value* all = below_each_other(left, &first);
     args[left_of(first)] = all;
     const int64_t columns = first.result()->meta.sizes[1].fixed();
-    Value* product =
-        add(first.op(), std::move(args),
-            matrix_like(*first.result(), all->meta.sizes[0].fixed(), columns), &first);
+    Value* product = add(first.op(), std::move(args),
+                         matrix_like(*first.result(), all->meta.sizes[0].fixed(), columns), &first);
     int64_t row = 0;
     for (Node* member : members) {
       TensorMeta meta = member->result()->meta;
       meta.offset = row * columns;
       const int64_t end = row + meta.sizes[0].fixed();
-      Value* part = add(op("aten.slice.Tensor"), {product, int64_t{0}, row, end, int64_t{1}}, meta,
-                        &first);
+      Value* part =
+          add(op("aten.slice.Tensor"), {product, int64_t{0}, row, end, int64_t{1}}, meta, &first);
       graph_.replace_uses(member->result(), part);
       row = end;
     }
