@@ -2,6 +2,7 @@
 
 #include <unordered_map>
 
+#include "ahead/errors.h"
 #include "ahead/interpret.h"
 #include "native/build/kernel_library.h"
 #include "native/build/target.h"
@@ -15,6 +16,16 @@
 
 namespace ahead::native {
 namespace {
+
+/// The kernel of a sub-graph; none if its loops, which were found one operator after the other, are
+/// not found again when all are looked at together.
+std::optional<Kernel> lowered(const Graph& graph) {
+  try {
+    return lower(graph);
+  } catch (const InternalError&) {
+    return std::nullopt;
+  }
+}
 
 /// The kernels of all sub-graphs of a graph, by sub-graph.
 std::unordered_map<const Graph*, std::shared_ptr<const KernelCall>> kernels_of(
@@ -30,10 +41,11 @@ std::unordered_map<const Graph*, std::shared_ptr<const KernelCall>> kernels_of(
   for (const Node& node : graph.nodes()) {
     if (node.op().in_dispatcher()) continue;
     const Graph* sub_graph = node.args()[0].graph().get();
-    Kernel kernel = lower(*sub_graph);
-    PrintedKernel printed = print_kernel(kernel, vector_bytes);
+    std::optional<Kernel> kernel = lowered(*sub_graph);
+    if (!kernel) continue;
+    PrintedKernel printed = print_kernel(*kernel, vector_bytes);
     sources.push_back({printed.name, printed.text});
-    groups.push_back({sub_graph, std::move(kernel), std::move(printed)});
+    groups.push_back({sub_graph, std::move(*kernel), std::move(printed)});
   }
   if (request.report) {
     std::string text;

@@ -56,6 +56,10 @@ class Fusion {
     const std::vector<const Member*> others = members_of(other);
     const std::string text = node.op().name() + " with " + others.back()->node->op().name();
     members.insert(members.end(), others.begin(), others.end());
+    // In the order in which the kernel will have them.
+    std::sort(members.begin(), members.end(), [&](const Member* one, const Member* other) {
+      return order_.index(one->node) < order_.index(other->node);
+    });
     if (members.size() > most_members) {
       reason = "the kernel is large enough";
     } else if (!order_.may_merge(own, other)) {

@@ -52,6 +52,12 @@ int64_t stride_along(const AxisStrides& strides, Axis axis) {
   return 0;
 }
 
+/// How many axes there are along which the same elements come again.
+int64_t num_repeated(const AxisStrides& strides) {
+  return std::count_if(strides.begin(), strides.end(),
+                       [](const auto& one) { return one.second == 0; });
+}
+
 }  // namespace
 
 Nests::Nests(const Graph& graph) {
@@ -261,7 +267,10 @@ bool Nests::find_columns(const std::vector<const Member*>& members, const Group&
 AxisStrides Nests::widest_strides(const Member& member) const {
   AxisStrides widest;
   const auto consider = [&](AxisStrides strides) {
-    if (strides.size() > widest.size()) widest = std::move(strides);
+    const bool is_better = strides.size() == widest.size()
+                               ? num_repeated(strides) < num_repeated(widest)
+                               : strides.size() > widest.size();
+    if (is_better) widest = std::move(strides);
   };
   for (size_t i = 0; i < member.work.results.size(); ++i) {
     if (member.node->result(i) != nullptr) consider(strides_of_result(member, i));
@@ -306,7 +315,15 @@ std::optional<Nest> Nests::nest_of(const std::vector<const Member*>& members, co
       }
     }
   }
-  AxisStrides order = widest_strides(*members[widest]);
+  // By the first tensor that has all dimensions, best one that is not expanded.
+  AxisStrides order;
+  for (size_t i = 0; i < members.size(); ++i) {
+    if (!same_set(spaces[i], all)) continue;
+    AxisStrides strides = widest_strides(*members[i]);
+    if (strides.size() == all.size() &&
+        (order.empty() || num_repeated(strides) < num_repeated(order)))
+      order = std::move(strides);
+  }
   if (order.size() != all.size()) {
     *reason = "no tensor has all dimensions";
     return std::nullopt;
