@@ -426,6 +426,17 @@ TEST(Fused, InputsThatDoNotLieRowByRow) {
   }
 }
 
+TEST(Fused, SumsOfExpandedInputs) {
+  expect_like_eager(
+      [](const Tensors& t) -> Tensors {
+        const Tensor x = t[0].expand({5, 6});
+        return {at::var(x, false) * 2, (x - x.mean()).exp()};
+      },
+      [] {
+        return Tensors{randn({1, 6})};
+      });
+}
+
 TEST(Fused, ChannelsLast) {
   expect_like_eager(
       [](const Tensors& t) -> Tensors {

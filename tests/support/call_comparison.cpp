@@ -98,7 +98,8 @@ std::string rounding_difference(const at::Tensor& eager, const at::Tensor& compi
                                                : 4 * 0x1p-7;
   const at::Tensor exact = eager.detach().to(at::kDouble),
                    other = compiled.detach().to(at::kDouble);
-  const double absolute = relative * exact.abs().nan_to_num(0, 0, 0).max().item<double>();
+  const double largest = exact.abs().nan_to_num(0, 0, 0).max().item<double>();
+  const double absolute = relative * std::max(largest, 1.0);
   return at::allclose(exact, other, relative, absolute, /*equal_nan=*/true) ? "" : difference;
 }
 
