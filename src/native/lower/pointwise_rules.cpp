@@ -86,13 +86,20 @@ std::optional<Work> constant(const Node& node) {
   return work;
 }
 
-/// A sum of the first operand and the second times a number. In half precision ATen rounds the
-/// product, which may then be infinite.
+bool is_narrow(at::ScalarType dtype) {
+  return dtype == at::kBFloat16 || dtype == at::kHalf;
+}
+
+/// A sum of the first operand and the second times a number. In 16 bits ATen rounds operands of
+/// other dtypes first, and the number, and the product.
 std::optional<Work> scaled_sum(const Node& node) {
-  const bool is_half = node.result(0)->meta.dtype == at::kHalf;
+  const at::ScalarType dtype = node.result(0)->meta.dtype;
   const at::Scalar scale = node.args()[2].constant().toScalar();
-  if (is_half && (scale.isComplex() || scale.toDouble() != 1)) return std::nullopt;
-  return numeric(node);
+  bool fits = !is_narrow(dtype) || (!scale.isComplex() && scale.toDouble() == 1);
+  node.for_each_operand([&](const Value* value) {
+    fits = fits && (!is_narrow(dtype) || value->meta.dtype == dtype);
+  });
+  return fits ? numeric(node) : std::nullopt;
 }
 
 /// ATen rounds each step in half precision, where numbers become infinite soon.
@@ -109,9 +116,17 @@ std::optional<Work> known_power(const Node& node) {
   return pointwise(node);
 }
 
-/// The second operand times the number that scales it.
+/// An operand of a sum; a number as the result's dtype has it.
+Formula summand(Emitter& e, size_t operand) {
+  const at::ScalarType dtype = e.node().result(0)->meta.dtype;
+  if (e.node().args()[operand].is_value() || !is_narrow(dtype)) return e.in(operand);
+  return e.constant(Type::F32, held_by(dtype, e.number(operand)).toDouble());
+}
+
+/// The same times the number that scales it.
 Formula scaled(Emitter& e, size_t operand, size_t scale) {
-  return e.number(scale) == 1 ? e.in(operand) : e.in(operand)*e.in(scale);
+  const Formula x = summand(e, operand);
+  return e.number(scale) == 1 ? x : x * e.in(scale);
 }
 
 /// What the user divides is the quotient to the last bit, which may be rounded down or compared.
@@ -258,12 +273,12 @@ void given_value(Emitter& e) {
 }  // namespace
 
 const Rule pointwise_rules[] = {
-    {"aten.add.Tensor", scaled_sum, [](Emitter& e) { e.out(0, e.in(0) + scaled(e, 1, 2)); }},
-    {"aten.add.Scalar", scaled_sum, [](Emitter& e) { e.out(0, e.in(0) + scaled(e, 1, 2)); }},
-    {"aten.sub.Tensor", scaled_sum, [](Emitter& e) { e.out(0, e.in(0) - scaled(e, 1, 2)); }},
-    {"aten.sub.Scalar", scaled_sum, [](Emitter& e) { e.out(0, e.in(0) - scaled(e, 1, 2)); }},
-    {"aten.rsub.Scalar", scaled_sum, [](Emitter& e) { e.out(0, e.in(1) - scaled(e, 0, 2)); }},
-    {"aten.rsub.Tensor", scaled_sum, [](Emitter& e) { e.out(0, e.in(1) - scaled(e, 0, 2)); }},
+    {"aten.add.Tensor", scaled_sum, [](Emitter& e) { e.out(0, summand(e, 0) + scaled(e, 1, 2)); }},
+    {"aten.add.Scalar", scaled_sum, [](Emitter& e) { e.out(0, summand(e, 0) + scaled(e, 1, 2)); }},
+    {"aten.sub.Tensor", scaled_sum, [](Emitter& e) { e.out(0, summand(e, 0) - scaled(e, 1, 2)); }},
+    {"aten.sub.Scalar", scaled_sum, [](Emitter& e) { e.out(0, summand(e, 0) - scaled(e, 1, 2)); }},
+    {"aten.rsub.Scalar", scaled_sum, [](Emitter& e) { e.out(0, summand(e, 1) - scaled(e, 0, 2)); }},
+    {"aten.rsub.Tensor", scaled_sum, [](Emitter& e) { e.out(0, summand(e, 1) - scaled(e, 0, 2)); }},
     {"aten.mul.Tensor", numeric, apply_two<Op::Mul>},
     {"aten.mul.Scalar", numeric, apply_two<Op::Mul>},
     {"aten.div.Tensor", floating, [](Emitter& e) { e.out(0, quotient(e.in(0), e.in(1))); }},
