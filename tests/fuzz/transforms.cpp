@@ -1,6 +1,9 @@
 #include "fuzz/transforms.h"
 
 #include "ahead/ahead.h"
+#include "native/fuse/fuse.h"
+#include "native/lower/lower.h"
+#include "support/eager.h"
 #include "support/halves.h"
 #include "support/memory_sharing.h"
 
@@ -22,6 +25,18 @@ std::string passes_problem(const Graph& graph, const Tensors& args) {
     }
   }
   return "";
+}
+
+/// What the native backend puts together gives the same, operator by operator, and has loops.
+std::string fusion_problem(const Graph& graph, const Tensors& args) {
+  const native::FusedGraph fused = native::fuse(graph);
+  std::string problem = results_difference(graph, fused.graph, args);
+  if (problem.empty()) problem = sharing_difference(graph, fused.graph, args);
+  for (const Node& node : fused.graph.nodes()) {
+    if (node.op().in_dispatcher() || !problem.empty()) continue;
+    problem = error_of([&] { native::lower(*node.args()[0].graph()); });
+  }
+  return problem.empty() ? "" : "fuse: " + problem + "\n" + fused.graph.str();
 }
 
 std::string halves_text(const PartitionedGraphs& halves) {
@@ -50,6 +65,7 @@ std::string partitions_problem(const JointGraph& joint, const Tensors& args) {
 
 std::string transforms_problem(const Graph& graph, const Tensors& args) {
   std::string problem = passes_problem(graph, args);
+  if (problem.empty()) problem = fusion_problem(graph, args);
   if (!problem.empty()) return problem;
   return partitions_problem(JointGraph(graph), args);
 }

@@ -426,6 +426,15 @@ TEST(Fused, InputsThatDoNotLieRowByRow) {
   }
 }
 
+TEST(Fused, RowsThatLieAcross) {
+  expect_like_eager([](const Tensors& t) -> Tensors { return {at::rms_norm(t[0], {3}, t[1])}; },
+                    [] {
+                      CallInputs inputs = leaves_of({randn({3, 3, 3}).permute({2, 1, 0})});
+                      inputs.passed.push_back(randn({3}));
+                      return inputs;
+                    });
+}
+
 TEST(Fused, SumsOfExpandedInputs) {
   expect_like_eager(
       [](const Tensors& t) -> Tensors {

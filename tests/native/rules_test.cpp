@@ -24,9 +24,11 @@ constexpr at::ScalarType integers[] = {at::kLong, at::kInt};
 struct Ulps {
   double pointwise, sum, norm;
 };
+bool is_narrow(at::ScalarType dtype) {
+  return dtype == at::kBFloat16 || dtype == at::kHalf;
+}
 Ulps ulps_for(at::ScalarType dtype) {
-  const bool is_narrow = dtype == at::kBFloat16 || dtype == at::kHalf;
-  return is_narrow ? Ulps{1, 1, 2} : Ulps{4, 16, 64};
+  return is_narrow(dtype) ? Ulps{1, 1, 2} : Ulps{4, 16, 64};
 }
 
 RuleCase pointwise(std::string op, Args args, at::ScalarType dtype,
@@ -138,7 +140,7 @@ void add_binary(std::vector<RuleCase>& cases, at::ScalarType dtype) {
     cases.push_back(pointwise(op, std::move(args), dtype, against));
   };
   for (const double alpha : {1.0, 0.1, -2.0}) {
-    if (dtype == at::kHalf && alpha != 1) {
+    if (is_narrow(dtype) && alpha != 1) {
       cases.push_back(declined("aten.add.Tensor", {x, y, alpha}));
       continue;
     }
@@ -168,6 +170,19 @@ void add_binary(std::vector<RuleCase>& cases, at::ScalarType dtype) {
     for (const double number : {0.1, 3.0, -0.0, nan, infinity, 1e300})
       cases.push_back(exact(name + ".Scalar", {x, number}));
     cases.push_back(exact(name + ".Scalar", {x, 3}));
+  }
+  // A tensor of one number does not widen the result.
+  const Tensor wide = at::scalar_tensor(0.30078, at::kDouble);
+  const Tensor many = random({65}, dtype);
+  for (const char* op : {"aten.mul.Tensor", "aten.div.Tensor", "aten.maximum", "aten.minimum"})
+    cases.push_back(exact(op, {many, wide}));
+  for (const char* op : {"aten.add.Tensor", "aten.sub.Tensor", "aten.rsub.Tensor"}) {
+    cases.push_back(is_narrow(dtype) ? declined(op, {many, wide}) : exact(op, {many, wide}));
+    cases.push_back(exact(op, {many, 0.30078}));
+    cases.push_back(exact(op, {many, random({65}, dtype)}));
+  }
+  for (const char* op : {"aten.add.Scalar", "aten.sub.Scalar", "aten.rsub.Scalar"}) {
+    cases.push_back(exact(op, {many, 0.30078}));
   }
   const Tensor mask = mask_for(at::empty({x.numel(), x.numel()}));
   cases.push_back(exact("aten.where.self", {mask, x, y}));
