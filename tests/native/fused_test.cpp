@@ -346,7 +346,7 @@ TEST(Fused, ViewsBetweenOperators) {
         return {turned.reshape({4, -1}).relu() + 1,
                 halves.flatten(1).tanh(),
                 at::cat({parts[0] * 2, parts[1].neg()}, 1).sigmoid(),
-                (x.view({2, 2, 8, 6}) * t[1]).sum({0, 2}),
+                (x.view({2, 2, 8, 6}) * t[1]).sum(at::IntArrayRef({0, 2})),
                 x.unsqueeze(1).expand({4, 3, 8, 6}).mul(2).mean(1),
                 x.diagonal(0, 1, 2).exp() * x.select(1, 2)};
       },
