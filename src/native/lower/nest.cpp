@@ -205,10 +205,9 @@ bool Nests::connect(const Member& member, const Group& group) {
 }
 
 /// Loops of the same lengths may be one, whatever is done in them.
-bool Nests::align(const Member& member, const Member& widest) {
-  if (member.work.space != widest.work.space) return true;
+bool Nests::align(const Member& member, const Member& alike) {
   for (size_t dim = 0; dim < member.space.size(); ++dim) {
-    if (!axes_.unify(widest.space[dim], member.space[dim])) return false;
+    if (!axes_.unify(alike.space[dim], member.space[dim])) return false;
   }
   return true;
 }
@@ -371,18 +370,20 @@ std::optional<Nest> Nests::join(const std::vector<const Member*>& members, std::
   const Axes::Mark mark = axes_.mark();
   Group group;
   for (const Member* member : members) group.emplace(member->node, member);
-  const Member* widest = members.front();
   for (const Member* member : members) {
     if (!connect(*member, group)) {
       *reason = "a view between them moves elements";
       axes_.go_back(mark);
       return std::nullopt;
     }
-    if (joined(member->space).size() > joined(widest->space).size()) widest = member;
   }
   if (auto nest = nest_of(members, group, reason)) return nest;
   for (const Member* member : members) {
-    if (!align(*member, *widest)) {
+    const auto alike = std::find_if(members.begin(), members.end(), [&](const Member* other) {
+      return other->work.space == member->work.space;
+    });
+    if (!align(*member, **alike)) {
+      *reason = "dimensions of the same lengths are divided otherwise";
       axes_.go_back(mark);
       return std::nullopt;
     }

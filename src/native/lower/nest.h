@@ -62,7 +62,7 @@ class Nests {
   std::vector<std::pair<Axis, int64_t>> strides_of(const Member& member, const Work::Place& place,
                                                    const TensorMeta& meta) const;
   bool connect(const Member& member, const Group& group);
-  bool align(const Member& member, const Member& widest);
+  bool align(const Member& member, const Member& alike);
   std::optional<Nest> nest_of(const std::vector<const Member*>& members, const Group& group,
                               std::string* reason) const;
   bool find_columns(const std::vector<const Member*>& members, const Group& group,
