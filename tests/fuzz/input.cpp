@@ -43,7 +43,9 @@ at::Tensor random_contents(const Input& input, at::IntArrayRef sizes) {
   if (input.dtype == at::kLong) return at::randint(-3, 6, sizes, generator, at::kLong);
   const at::Tensor numbers = at::randn(sizes, generator, at::kDouble);
   if (input.noise == 0) return numbers.to(input.dtype);
-  const double unit = input.dtype == at::kDouble ? 0x1p-52 : 0x1p-23;
+  // In 16 bits the neighbour is far enough.
+  const bool is_narrow = input.dtype == at::kBFloat16 || input.dtype == at::kHalf;
+  const double unit = is_narrow ? 0x1p-14 : 0x1p-23;
   return (numbers * (1 + input.noise * unit * at::randn(sizes, generator, at::kDouble)))
       .to(input.dtype);
 }

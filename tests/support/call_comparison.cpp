@@ -92,10 +92,10 @@ std::string rounding_difference(const at::Tensor& eager, const at::Tensor& compi
   if (difference.empty() || !layout_difference(eager, compiled).empty()) return difference;
   if (!eager.is_floating_point() || eager.numel() == 0) return difference;
   const at::ScalarType type = eager.scalar_type();
-  const double relative = type == at::kDouble  ? ulps * 0x1p-52
-                          : type == at::kFloat ? ulps * 0x1p-23
-                          : type == at::kHalf  ? 4 * 0x1p-10
-                                               : 4 * 0x1p-7;
+  // What is float64 may come from a float32.
+  const double relative = type == at::kHalf       ? 4 * 0x1p-10
+                          : type == at::kBFloat16 ? 4 * 0x1p-7
+                                                  : ulps * 0x1p-23;
   const at::Tensor exact = eager.detach().to(at::kDouble),
                    other = compiled.detach().to(at::kDouble);
   const double largest = exact.abs().nan_to_num(0, 0, 0).max().item<double>();

@@ -32,8 +32,8 @@ struct CallPoints {
   /// Gradients are equal to the last bit. False: they are close, since sums over several calls may
   /// be made in another order.
   bool exact_gradients = true;
-  /// By how many units in the last place of its largest number, or of 1, a tensor of floating point
-  /// numbers may be off, in narrow types by a few; 0: by none. Infinities, NaNs and all other types are the
+  /// By how many units in the last place that a float32 has of its largest number, or of 1, a tensor
+  /// of floating point numbers may be off, in narrow types by a few of their own; 0: by none. Infinities, NaNs and all other types are the
   /// same in any case.
   double rounding = 0;
   /// There are wrappers. A leaf's gradient has one class compiled, that of the gradients of all
