@@ -122,6 +122,12 @@ void Fusion::build() {
     graph.add_output(output.value == nullptr ? nullptr : map_[output.value->id()], output.slot,
                      output.requires_grad);
   }
+  // A kernel may compute parts of both phases.
+  bool has_backward = false;
+  for (const Node& node : graph.nodes()) has_backward |= node.phase == Phase::Backward;
+  for (Node& node : graph.nodes()) {
+    if (has_backward) node.phase = Phase::Backward;
+  }
   passes::eliminate_dead_code(graph);
 }
 
