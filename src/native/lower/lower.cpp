@@ -68,6 +68,8 @@ class Lowering {
 
   TermId load(const Member& member, size_t argument) {
     const Value* value = member.node->args()[argument].value();
+    if (value->producer() != nullptr)
+      throw InternalError("native", "a sum is needed before all rows are done:\n" + graph_.str());
     Term term;
     term.op = Op::Load;
     term.type = *compute_type(value->meta.dtype);
@@ -139,6 +141,7 @@ class Lowering::MemberEmitter final : public Emitter {
   void out_sum(size_t result, Formula value, double divisor) override {
     if (node().result(result) == nullptr) return;
     const AxisList gone = lowering_.nests_.axes_of(member_, member_.work.reduced(result));
+    if (gone.empty()) return out(result, divisor == 1 ? value : value / divisor);
     // Without rows a sum along the columns is a sum of all, unless it is needed here.
     if (lowering_.are_columns(gone) && (!lowering_.nest_.rows.empty() || is_needed(result))) {
       const Formula sum = row_sum(value);
