@@ -136,6 +136,14 @@ TEST(Fused, OneRowOnly) {
       [] { return Tensors{randn({300})}; });
 }
 
+TEST(Fused, OneTensorAsRowWeightAndBias) {
+  expect_like_eager(
+      [](const Tensors& t) -> Tensors {
+        return {at::layer_norm(t[0].exp(), {20}, t[0], t[0]) * 2};
+      },
+      [] { return Tensors{randn({20})}; });
+}
+
 TEST(Fused, LogSumExpAndLogSoftmax) {
   expect_like_eager(
       [](const Tensors& t) -> Tensors {

@@ -439,7 +439,7 @@ void add_norms(std::vector<RuleCase>& cases, at::ScalarType dtype) {
     return c10::IValue(c10::List<bool>{(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0});
   };
   for (const std::vector<int64_t>& shape :
-       {std::vector<int64_t>{33}, std::vector<int64_t>{4, 33}}) {
+       {std::vector<int64_t>{33}, std::vector<int64_t>{4, 33}, std::vector<int64_t>{5, 4, 33}}) {
     const Tensor x = random({5, 4, 33}, dtype), grad = random({5, 4, 33}, dtype);
     for (const bool has_weight : {false, true}) {
       for (const bool has_bias : {false, true}) {
