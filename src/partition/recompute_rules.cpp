@@ -44,6 +44,26 @@ bool depends_on_grad_mode(const Case& c) {
   return ops::depends_on_grad_mode(c.node);
 }
 
+/// Whether the backward looks where a value is equal to another one, as the gradient of a largest
+/// number does.
+bool is_looked_for(const Value& value) {
+  return std::any_of(value.users().begin(), value.users().end(), [](const Node* user) {
+    if (ops::is_view(*user))
+      return std::any_of(user->results().begin(), user->results().end(),
+                         [](const Value* view) { return view != nullptr && is_looked_for(*view); });
+    const std::string& name = user->op().name();
+    return user->phase == Phase::Backward && (name == "aten.eq.Tensor" || name == "aten.ne.Tensor");
+  });
+}
+
+/// A backend that fuses operators rounds otherwise where it computes them among others.
+bool would_not_be_found(const Case& c) {
+  return !c.options.fused_operators.empty() &&
+         std::any_of(c.node.results().begin(), c.node.results().end(), [](const Value* result) {
+           return result != nullptr && is_looked_for(*result);
+         });
+}
+
 const Rule rules[] = {
     {[](const Case& c) { return c.role.never_in_backward; }, Again::Never,
      "reads memory in which the backward finds other contents"},
@@ -69,6 +89,8 @@ const Rule rules[] = {
      "the backward writes to it, so that each run needs its own"},
     {has<Tag::MustRecompute>, Again::Must, "tagged must_recompute"},
     {[](const Case& c) { return ops::is_view(c.node); }, Again::View, nullptr},
+    {would_not_be_found, Again::Never,
+     "the backward looks for the very number, which may come out otherwise the second time"},
     {has<Tag::PreferSave>, Again::Expensive, "tagged prefer_save"},
     {has<Tag::PreferRecompute>, Again::Cheap, "tagged prefer_recompute"},
     {[](const Case& c) {
