@@ -108,7 +108,7 @@ TEST(FuzzAgain, CompiledPrograms) {
 
 TEST(FuzzAgain, NativePrograms) {
   Campaign campaign(native_mode());
-  for (const uint64_t seed : {160, 422, 2093, 2727, 3782, 8123}) campaign.run(seed);
+  for (const uint64_t seed : {160, 422, 2093, 2727, 3782, 8123, 9269}) campaign.run(seed);
 }
 
 TEST(FuzzAgain, CompiledBackwards) {

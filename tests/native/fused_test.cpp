@@ -443,6 +443,18 @@ TEST(Fused, RowsThatLieAcross) {
                     });
 }
 
+TEST(Fused, LargestOfWhatIsComputedAgain) {
+  expect_like_eager(
+      [](const Tensors& t) -> Tensors {
+        const Tensor x = at::gelu(t[0] * 1.3 + t[1]);
+        return {x.amax(0) * 2, at::softmax(t[0].sin(), 0).amax(0), t[0].sin().amax(0),
+                x.amax(1).exp()};
+      },
+      [] {
+        return Tensors{randn({6, 33}), randn({33})};
+      });
+}
+
 TEST(Fused, SumsOfExpandedInputs) {
   expect_like_eager(
       [](const Tensors& t) -> Tensors {
