@@ -175,8 +175,10 @@ void logsumexp(Emitter& e) {
   e.out(0, log(row_sum(exp(x - shift))) + shift);
 }
 
+/// A quotient, once for a row: the mean of a few equal numbers is that number.
 Formula row_mean(Emitter& e, Formula x) {
-  return row_sum(x) / e.row_length();
+  const Formula sum = row_sum(x);
+  return sum.apply(Op::Div, sum.number(e.row_length()));
 }
 
 void layer_norm(Emitter& e) {
