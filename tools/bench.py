@@ -241,33 +241,28 @@ def rows_of(samples):
         yield Row(f"{action} {graph}", min(samples[name]), None, "", "", None)
 
 
+def against_eager(samples, stem, title, required, ours="ahead_ms"):
+    """The row of what was measured in turns with eager; `required`: the largest share, None: only reported."""
+    ratio = statistics.median(samples[f"{stem}/ratio"])
+    return Row(
+        f"{title}, against eager", statistics.median(samples[f"{stem}/{ours}"]),
+        statistics.median(samples[f"{stem}/eager_ms"]), f"{ratio:.2f}×",
+        "" if required is None else f"≤ {required}×", None if required is None else ratio <= required,
+    )
+
+
 def compile_rows(samples):
     for call, required in CALLS.items():
-        ratio = statistics.median(samples[f"call/{call}/ratio"])
-        yield Row(
-            f"compiled call {call}, against eager", statistics.median(samples[f"call/{call}/ahead_ms"]),
-            statistics.median(samples[f"call/{call}/eager_ms"]), f"{ratio:.2f}×", f"≤ {required}×",
-            ratio <= required,
-        )
+        yield against_eager(samples, f"call/{call}", f"compiled call {call}", required)
     kinds = (
         ("observed", "observed call", OBSERVED), ("first", "first call", FIRST_CALLS),
         ("optim", "update by", OPTIMIZERS), ("train", "whole step", TRAINING),
     )
     for kind, title, calls in kinds:
         for call, required in calls.items():
-            ratio = statistics.median(samples[f"{kind}/{call}/ratio"])
-            yield Row(
-                f"{title} {call}, against eager", statistics.median(samples[f"{kind}/{call}/ahead_ms"]),
-                statistics.median(samples[f"{kind}/{call}/eager_ms"]), f"{ratio:.2f}×", f"≤ {required}×",
-                ratio <= required,
-            )
+            yield against_eager(samples, f"{kind}/{call}", f"{title} {call}", required)
     for model, required in NATIVE.items():
-        ratio = statistics.median(samples[f"native/{model}/ratio"])
-        yield Row(
-            f"native step {model}, against eager", statistics.median(samples[f"native/{model}/ahead_ms"]),
-            statistics.median(samples[f"native/{model}/eager_ms"]), f"{ratio:.2f}×",
-            "" if required is None else f"≤ {required}×", None if required is None else ratio <= required,
-        )
+        yield against_eager(samples, f"native/{model}", f"native step {model}", required)
     for name, required in SIZED.items():
         ratio = statistics.median(samples[f"{name}/ratio"])
         yield Row(f"many sizes: {name.removeprefix('sized_')}", 0, None, f"{ratio:.2f}×", f"≤ {required}×", ratio <= required)
@@ -308,12 +303,7 @@ def compile_rows(samples):
 
 def engine_rows(samples):
     for model, required in BACKWARDS.items():
-        ratio = statistics.median(samples[f"backward/{model}/ratio"])
-        yield Row(
-            f"captured backward {model}, against eager", statistics.median(samples[f"backward/{model}/compiled_ms"]),
-            statistics.median(samples[f"backward/{model}/eager_ms"]), f"{ratio:.2f}×",
-            "" if required is None else f"≤ {required}×", None if required is None else ratio <= required,
-        )
+        yield against_eager(samples, f"backward/{model}", f"captured backward {model}", required, ours="compiled_ms")
     for model, required in CAPTURES.items():
         ours, theirs = min(samples[f"backward/{model}/capture_ms"]), min(samples[f"peer/capture/{model}"])
         yield Row(

@@ -1,7 +1,6 @@
 #include "native/fuse/fuse.h"
 
 #include <algorithm>
-#include <unordered_set>
 
 #include "ahead/errors.h"
 #include "ahead/passes.h"

@@ -45,7 +45,6 @@ class Axes {
     int64_t size;
     Axis same_as = -1;            ///< another axis that stands for it
     Axis outer = -1, inner = -1;  ///< what it was divided into
-    bool is_leaf() const { return same_as < 0 && outer < 0; }
   };
 
   void append(Axis axis, AxisList& to) const;

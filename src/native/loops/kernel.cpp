@@ -9,15 +9,15 @@ namespace ahead::native {
 namespace {
 
 constexpr OpTraits traits[] = {
-    {"load", 1},    {"number", 0},     {"add", 1},      {"sub", 1},      {"mul", 1},
-    {"div", 5},     {"neg", 1},        {"abs", 1},      {"max", 2},      {"min", 2},
-    {"pow", 60},    {"remainder", 8},  {"floor", 1},    {"ceil", 1},     {"trunc", 1},
-    {"round", 1},   {"sqrt", 6},       {"rsqrt", 10},   {"sign", 3},     {"exp", 15},
-    {"expm1", 25},  {"log", 20},       {"log2", 20},    {"log10", 20},   {"log1p", 25},
-    {"erf", 25},    {"tanh", 20},      {"sigmoid", 18}, {"sin", 25},     {"cos", 25},
-    {"less", 1},    {"less_equal", 1}, {"equal", 1},    {"and", 1},      {"or", 1},
-    {"not", 1},     {"select", 1},     {"convert", 1},  {"round_to", 4}, {"row_sum", 1},
-    {"row_max", 2}, {"row_min", 2},
+    {"load", 1},       {"number", 0},   {"add", 1},      {"sub", 1},     {"mul", 1},
+    {"div", 5},        {"neg", 1},      {"abs", 1},      {"max", 2},     {"min", 2},
+    {"pow", 60},       {"floor", 1},    {"ceil", 1},     {"trunc", 1},   {"round", 1},
+    {"sqrt", 6},       {"rsqrt", 10},   {"sign", 3},     {"exp", 15},    {"expm1", 25},
+    {"log", 20},       {"log2", 20},    {"log10", 20},   {"log1p", 25},  {"erf", 25},
+    {"tanh", 20},      {"sigmoid", 18}, {"sin", 25},     {"cos", 25},    {"less", 1},
+    {"less_equal", 1}, {"equal", 1},    {"and", 1},      {"or", 1},      {"not", 1},
+    {"select", 1},     {"convert", 1},  {"round_to", 4}, {"row_sum", 1}, {"row_max", 2},
+    {"row_min", 2},
 };
 constexpr const char* type_names[] = {"f32", "f64", "i64", "i32", "bool"};
 

@@ -35,7 +35,6 @@ enum class Op : uint8_t {
   Maximum,
   Minimum,
   Pow,
-  Remainder,
   Floor,
   Ceil,
   Trunc,

@@ -4,6 +4,8 @@
 #include <ATen/Version.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include "native/products/transposed.h"
+
 namespace ahead::native {
 namespace {
 
@@ -56,19 +58,6 @@ bool is_worth_it(const Product& product, const TensorMeta& result) {
   if (!is_dense_matrix(result) || !result.is_contiguous()) return false;
   const int64_t inner = product.right->meta.sizes[0].fixed();
   return result.numel().fixed() * inner >= fewest_multiplications;
-}
-
-/// The matrix whose transpose this is.
-Value* transposed(Graph& graph, Value* value, Node* before) {
-  static const Operator* const transpose = Operator::find("aten.t");
-  const Node* producer = value->producer();
-  if (producer != nullptr && &producer->op() == transpose) return producer->args()[0].value();
-  TensorMeta meta = value->meta;
-  std::swap(meta.sizes[0], meta.sizes[1]);
-  std::swap(meta.strides[0], meta.strides[1]);
-  Node* node = graph.add_node(*transpose, {value}, before);
-  node->belong_to(*before);
-  return graph.add_return(node, meta);
 }
 
 void replace(Graph& graph, Node& node, const Product& product, const Operator& linear) {

@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "ahead/passes.h"
-#include "ir/copy.h"
+#include "native/products/transposed.h"
 #include "ops/facts/aliasing.h"
 #include "ops/facts/facts.h"
 
@@ -112,17 +112,6 @@ class Merging {
                matrix_like(*parts[0], rows, columns), before);
   }
 
-  /// The transpose of a matrix, without a node if it is one already.
-  Value* transposed(Value* value, Node* before) {
-    static const Operator* const transpose = &op("aten.t");
-    const Node* producer = value->producer();
-    if (producer != nullptr && &producer->op() == transpose) return producer->args()[0].value();
-    TensorMeta meta = value->meta;
-    std::swap(meta.sizes[0], meta.sizes[1]);
-    std::swap(meta.strides[0], meta.strides[1]);
-    return add(*transpose, {value}, meta, before);
-  }
-
   /// a1·b1 + a2·b2 + … = [a1 a2 …] · [b1; b2; …]
   void merge_sum(Node& last) {
     std::vector<const Node*> products;
@@ -136,23 +125,16 @@ class Merging {
       bytes += bytes_of(*product->args()[0].value()) + bytes_of(*product->args()[1].value());
     if (bytes > most_bytes) return;
     for (const Node* product : products) {
-      left.push_back(transposed(product->args()[0].value(), &last));
+      left.push_back(transposed(graph_, product->args()[0].value(), &last));
       right.push_back(product->args()[1].value());
     }
-    Value* side_by_side = transposed_of(below_each_other(left, &last), &last);
+    Value* side_by_side = transposed(graph_, below_each_other(left, &last), &last);
     Value* sum = add(op("aten.mm"), {side_by_side, below_each_other(right, &last)},
                      last.result()->meta, &last);
     for (Value* other : others)
       sum = add(op("aten.add.Tensor"), {other, sum, int64_t{1}}, last.result()->meta, &last);
     merged_ += products.size() - 1;
     graph_.replace_uses(last.result(), sum);
-  }
-
-  Value* transposed_of(Value* value, Node* before) {
-    TensorMeta meta = value->meta;
-    std::swap(meta.sizes[0], meta.sizes[1]);
-    std::swap(meta.strides[0], meta.strides[1]);
-    return add(op("aten.t"), {value}, meta, before);
   }
 
   struct Family {
