@@ -160,7 +160,7 @@ class Registry {
 
 std::string default_backend() {
   static const std::string chosen = environment("AHEAD_BACKEND");
-  return chosen.empty() ? "interpreter" : chosen;
+  return chosen.empty() ? "native" : chosen;
 }
 
 namespace runtime {

@@ -105,7 +105,7 @@ TEST(AotFrontEnd, test_nnc_jit) {
   EXPECT_EQ(backend.compilations, 1);
   EXPECT_EQ(backend.runs, 0) << "the first call is the function's own";
   const at::Tensor x = at::randn({10});
-  EXPECT_TRUE(at::equal(compiled(x), x.sin()));
+  EXPECT_TRUE(same_values(compiled(x), x.sin()));
   EXPECT_EQ(backend.runs, 1);
 }
 
@@ -122,8 +122,8 @@ TEST(AotFrontEnd, test_nnc_pytrees) {
       {}, Tensors{at::randn({3}), at::randn({3})});
   const Tensors inputs = {at::randn({3}), at::randn({3})};
   const Tensors outs = compiled(inputs);
-  EXPECT_TRUE(at::equal(outs[0], inputs[0].sin()));
-  EXPECT_TRUE(at::equal(outs[1], inputs[1].cos()));
+  EXPECT_TRUE(same_values(outs[0], inputs[0].sin()));
+  EXPECT_TRUE(same_values(outs[1], inputs[1].cos()));
   expect_hits(compiled);
 }
 
@@ -147,7 +147,7 @@ TEST(AotFrontEnd, test_nnc_passthrough) {
       {.fullgraph = true}, Dictionary{{"a", at::randn({10})}, {"b", at::randn({10})}});
   const Dictionary inputs = {{"a", at::randn({10})}, {"b", at::randn({10})}};
   const Dictionary out = compiled(inputs);
-  EXPECT_TRUE(at::equal(out.at("a"), inputs.at("a") * 2));
+  EXPECT_TRUE(same_values(out.at("a"), inputs.at("a") * 2));
   EXPECT_TRUE(out.at("b").is_same(inputs.at("b")));
   expect_hits(compiled);
 }
@@ -175,11 +175,11 @@ TEST(AotFrontEnd, test_input_mutation_simple_with_none_and_nontensor) {
     for (int call = 0; call < 3; ++call) {
       const at::Tensor a = at::randn({3}).set_requires_grad(requires_grad);
       const at::Tensor out = compiled(a, std::nullopt, 7);
-      EXPECT_TRUE(at::equal(out, a * 7));
+      EXPECT_TRUE(same_values(out, a * 7));
       EXPECT_EQ(out.requires_grad(), requires_grad);
       if (!requires_grad) continue;
       out.sum().backward();
-      EXPECT_TRUE(at::equal(a.grad(), at::full({3}, 7.)));
+      EXPECT_TRUE(same_values(a.grad(), at::full({3}, 7.)));
     }
     expect_hits(compiled);
   }
@@ -196,7 +196,7 @@ TEST(AotFrontEnd, test_output_dict) {
   const Dictionary outs = of_tensor(x);
   EXPECT_TRUE(outs.at("a").is_same(x));
   outs.at("b").sum().backward();
-  EXPECT_TRUE(at::equal(x.grad(), at::full({4}, 2.)));
+  EXPECT_TRUE(same_values(x.grad(), at::full({4}, 2.)));
   expect_hits(of_tensor);
 
   auto of_dictionary = compiled_by_call(
@@ -208,7 +208,7 @@ TEST(AotFrontEnd, test_output_dict) {
   const Dictionary results = of_dictionary(inputs);
   EXPECT_TRUE(results.at("d").is_same(inputs.at("b")));
   results.at("c").sum().backward();
-  EXPECT_TRUE(at::equal(inputs.at("a").grad(), inputs.at("b")));
+  EXPECT_TRUE(same_values(inputs.at("a").grad(), inputs.at("b")));
   expect_hits(of_dictionary);
 }
 
@@ -236,12 +236,12 @@ TEST(AotFrontEnd, test_embedding_bag_view_dynamic) {
     const at::Tensor x = at::tensor({1, 2, call}, at::kLong);
     const at::Tensor expected = eager->forward(x, at::zeros({1}, at::kLong)).view({-1});
     const at::Tensor actual = compiled(x);
-    EXPECT_TRUE(at::equal(expected, actual));
+    EXPECT_TRUE(same_values(expected, actual));
     eager->weight.mutable_grad() = at::Tensor();
     own->weight.mutable_grad() = at::Tensor();
     expected.sum().backward();
     actual.sum().backward();
-    EXPECT_TRUE(at::equal(eager->weight.grad().to_dense(), own->weight.grad().to_dense()));
+    EXPECT_TRUE(same_values(eager->weight.grad().to_dense(), own->weight.grad().to_dense()));
   }
   expect_runs_eagerly(compiled, 2);
 }
@@ -266,7 +266,7 @@ TEST(AotFrontEnd, test_list_codegen) {
   const at::Tensor x = leaf({4});
   compiled(x).sum().backward();
   EXPECT_EQ(backend.runs, 2);
-  EXPECT_TRUE(at::equal(x.grad(), x.detach().cos()));
+  EXPECT_TRUE(same_values(x.grad(), x.detach().cos()));
 }
 
 TEST(AotFrontEnd, test_grad_context) {
@@ -316,7 +316,7 @@ TEST(AotFrontEnd, test_real_weights_in_symbolic_mode) {
   const Graph graph = trace(linear, at::randn({1, 5}));
   EXPECT_EQ(input_slots(graph).find("Primal 0, Captured 0"), 0u) << input_slots(graph);
   const at::Tensor x = at::randn({1, 5});
-  EXPECT_TRUE(at::equal(interpret(graph, {x})[0], linear->forward(x)));
+  EXPECT_TRUE(same_values(interpret(graph, {x})[0], linear->forward(x)));
 }
 
 TEST(AotFrontEnd, test_real_weights_in_symbolic_mode_with_inplace_ops) {
@@ -375,7 +375,7 @@ TEST(AotFrontEnd, test_nn_parameter_construction) {
   for (int call = 0; call < 5; ++call) {
     const at::Tensor x = at::rand({4, 4});
     const at::Tensor expected = f(x), actual = compiled(x);
-    EXPECT_TRUE(at::equal(expected, actual));
+    EXPECT_TRUE(same_values(expected, actual));
     EXPECT_TRUE(actual.requires_grad());
     EXPECT_FALSE(actual.is_leaf());
     actual.sum().backward();
@@ -394,7 +394,7 @@ TEST(AotFrontEnd, ReturnsALeafThatItMakes) {
   for (int call = 0; call < 3; ++call) {
     const at::Tensor x = at::randn({3});
     const auto [parameter, out] = compiled(x);
-    EXPECT_TRUE(at::equal(out, x));
+    EXPECT_TRUE(same_values(out, x));
     out.sum().backward();
     EXPECT_TRUE(at::allclose(parameter.grad(), x.sum()));
   }
@@ -448,7 +448,7 @@ TEST(AotFrontEnd, test_multiple_aot_autograd_calls_dupe_args) {
     const at::Tensor x = at::randn({size});
     const auto [a, b] = first(x);
     const auto [c, d] = compiled_first(x);
-    EXPECT_TRUE(at::equal(second(a, b), compiled_second(c, d)));
+    EXPECT_TRUE(same_values(second(a, b), compiled_second(c, d)));
   }
   expect_hits(compiled_first, 2);
   expect_hits(compiled_second, 2);

@@ -40,7 +40,7 @@ void expect_same_call(const F& eager, const G& compiled, const Tensors& inputs) 
     shown[is_eager ? 0 : 1].push_back(out.detach());
     for (const at::Tensor& x : in) shown[is_eager ? 0 : 1].push_back(x.grad());
   }
-  for (size_t i = 0; i < shown[0].size(); ++i) EXPECT_TRUE(at::equal(shown[0][i], shown[1][i]));
+  for (size_t i = 0; i < shown[0].size(); ++i) EXPECT_TRUE(same_values(shown[0][i], shown[1][i]));
 }
 
 // Counters.
@@ -60,7 +60,7 @@ TEST(AotCache, test_basic) {
   auto compiled = compile(f, once);
   for (int call = 0; call < 3; ++call) {
     const at::Tensor x = at::randn({3, 4}), y = at::randn({4});
-    EXPECT_TRUE(at::equal(compiled(x, y), f(x, y)));
+    EXPECT_TRUE(same_values(compiled(x, y), f(x, y)));
   }
   expect_counts(compiled, 1, 2);
 }
@@ -78,7 +78,7 @@ TEST(AotCache, test_multi_graph_specialization) {
   for (int round = 0; round < 2; ++round) {
     for (const int64_t size : {2, 3, 5}) {
       const at::Tensor x = at::randn({size}), y = at::randn({size});
-      EXPECT_TRUE(at::equal(compiled(x, y), f(x, y)));
+      EXPECT_TRUE(same_values(compiled(x, y), f(x, y)));
     }
     expect_counts(compiled, 3, round == 0 ? 0 : 3);
   }
@@ -120,7 +120,7 @@ TEST(AotCache, test_clear_fx_graph_cache) {
   EXPECT_FALSE(compiled.programs().empty());
   compiled.reset();
   EXPECT_TRUE(compiled.programs().empty());
-  EXPECT_TRUE(at::equal(compiled(x, x), f(x, x)));
+  EXPECT_TRUE(same_values(compiled(x, x), f(x, x)));
   compiled(x, x);
   expect_counts(compiled, 2, 1);
 }
@@ -128,7 +128,7 @@ TEST(AotCache, test_clear_fx_graph_cache) {
 TEST(AotCache, test_fx_graph_cache_off) {
   auto compiled = compile(f, {.fullgraph = true, .confirm = Confirm::EveryCall});
   const at::Tensor x = at::randn({3});
-  for (int call = 0; call < 4; ++call) EXPECT_TRUE(at::equal(compiled(x, x), f(x, x)));
+  for (int call = 0; call < 4; ++call) EXPECT_TRUE(same_values(compiled(x, x), f(x, x)));
   EXPECT_EQ(compiled.stats().observed_calls, 4u);
   EXPECT_EQ(compiled.stats().cache_hits, 0u);
   EXPECT_EQ(compiled.stats().eager_calls, 0u);
@@ -140,7 +140,7 @@ TEST(AotCache, test_inference_graph_cache_hit_with_compiled_autograd_enabled) {
   const at::NoGradGuard no_grad;
   for (int call = 0; call < 3; ++call) {
     const at::Tensor x = leaf({3});
-    EXPECT_TRUE(at::equal(compiled(x, x), f(x, x)));
+    EXPECT_TRUE(same_values(compiled(x, x), f(x, x)));
   }
   expect_counts(compiled, 1, 2);
 }
@@ -168,7 +168,7 @@ TEST(AotCache, test_different_inputs) {
   const Tensors inputs{at::randn({3}), at::randn({4}), at::randn({3, 3}), at::randn({3, 3}).t(),
                        leaf({3})};
   for (int round = 0; round < 2; ++round) {
-    for (const at::Tensor& x : inputs) EXPECT_TRUE(at::equal(compiled(x, x), f(x, x)));
+    for (const at::Tensor& x : inputs) EXPECT_TRUE(same_values(compiled(x, x), f(x, x)));
   }
   expect_counts(compiled, inputs.size(), inputs.size());
   const std::string reason = compiled.explain(at::randn({7}), at::randn({7}));
@@ -181,7 +181,7 @@ TEST(AotCache, test_cache_key_varies_with_different_inputs) {
   for (int round = 0; round < 2; ++round) {
     for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
       const at::Tensor x = at::ones({3}, dtype);
-      EXPECT_TRUE(at::equal(compiled(x, x), f(x, x)));
+      EXPECT_TRUE(same_values(compiled(x, x), f(x, x)));
     }
   }
   expect_counts(compiled, 3, 3);
@@ -198,7 +198,7 @@ TEST(AotCache, test_different_global_configs) {
     ++misses;
     for (int call = 0; call < 2; ++call) {
       const at::Tensor out = compiled(x);
-      EXPECT_TRUE(at::equal(out, expected));
+      EXPECT_TRUE(same_values(out, expected));
       EXPECT_EQ(out.requires_grad(), expected.requires_grad());
     }
     expect_counts(compiled, misses, misses);
@@ -237,7 +237,7 @@ TEST(AotCache, test_private_builtin) {
   auto compiled = compile(add, once);
   const at::Tensor x = at::randn({3});
   for (int round = 0; round < 2; ++round) {
-    for (const int64_t number : {2, 3}) EXPECT_TRUE(at::equal(compiled(x, number), add(x, number)));
+    for (const int64_t number : {2, 3}) EXPECT_TRUE(same_values(compiled(x, number), add(x, number)));
   }
   expect_counts(compiled, 2, 2);
 }
@@ -249,7 +249,7 @@ TEST(AotCache, test_nn_module_with_params) {
     const at::NoGradGuard no_grad;
     for (const at::Tensor& parameter : module->parameters()) parameter.mul_(1.5);
     const at::Tensor x = at::randn({2, 3});
-    EXPECT_TRUE(at::equal(compiled(x), module(x)));
+    EXPECT_TRUE(same_values(compiled(x), module(x)));
   }
   expect_counts(compiled, 1, 2);
 }
@@ -259,7 +259,7 @@ TEST(AotCache, test_tensor_constant) {
   auto compiled = compile(shifted, once);
   for (int call = 0; call < 3; ++call) {
     const at::Tensor x = at::randn({3});
-    EXPECT_TRUE(at::equal(compiled(x), shifted(x)));
+    EXPECT_TRUE(same_values(compiled(x), shifted(x)));
   }
   expect_counts(compiled, 1, 2);
 }
@@ -423,7 +423,7 @@ TEST(AotCache, test_normal_torch_function) {
   auto compiled = compile(g, once);
   for (int call = 0; call < 2; ++call) {
     const at::Tensor x = at::randn({3});
-    EXPECT_TRUE(at::equal(compiled(x), g(x)));
+    EXPECT_TRUE(same_values(compiled(x), g(x)));
   }
   expect_counts(compiled, 1, 1);
 }

@@ -260,7 +260,7 @@ TEST(CaBasic, test_dont_dce_side_effects) {
   torch::manual_seed(0);
   const Tensors eager = program(f);
   torch::manual_seed(0);
-  EXPECT_TRUE(at::equal(with_compiled()[1], eager[1]));
+  EXPECT_TRUE(same_values(with_compiled()[1], eager[1]));
   expect_hits(compiled);
 }
 

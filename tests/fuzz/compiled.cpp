@@ -121,9 +121,6 @@ bool is_differentiated_twice(const Program& program) {
   return program.seed % 4 == 0;
 }
 
-/// Kernels round otherwise than eager's operators do.
-constexpr double kernel_rounding = 256;
-
 /// Whether what eager gives changes, beyond what roundings account for, with the last bits of what
 /// it is given: then nobody can tell what is right.
 bool is_ill_conditioned(const Program& program) {

@@ -86,23 +86,6 @@ std::string closeness_difference(const at::Tensor& eager, const at::Tensor& comp
   return close ? "" : tensor_difference(eager, compiled);
 }
 
-/// The same for tensors that may be off by roundings; see CallPoints::rounding.
-std::string rounding_difference(const at::Tensor& eager, const at::Tensor& compiled, double ulps) {
-  const std::string difference = tensor_difference(eager, compiled);
-  if (difference.empty() || !layout_difference(eager, compiled).empty()) return difference;
-  if (!eager.is_floating_point() || eager.numel() == 0) return difference;
-  const at::ScalarType type = eager.scalar_type();
-  // What is float64 may come from a float32.
-  const double relative = type == at::kHalf       ? 4 * 0x1p-10
-                          : type == at::kBFloat16 ? 4 * 0x1p-7
-                                                  : ulps * 0x1p-23;
-  const at::Tensor exact = eager.detach().to(at::kDouble),
-                   other = compiled.detach().to(at::kDouble);
-  const double largest = exact.abs().nan_to_num(0, 0, 0).max().item<double>();
-  const double absolute = relative * std::max(largest, 1.0);
-  return at::allclose(exact, other, relative, absolute, /*equal_nan=*/true) ? "" : difference;
-}
-
 const void* base_of(const at::Tensor& tensor) {
   const bool is_view = !tensor.is_inference() && tensor.is_view();
   return is_view ? tensor._base().unsafeGetTensorImpl() : tensor.unsafeGetTensorImpl();
@@ -177,8 +160,7 @@ class Comparison {
   }
 
   std::string value_difference(const at::Tensor& eager, const at::Tensor& compiled) const {
-    return points_.rounding == 0 ? tensor_difference(eager, compiled)
-                                 : rounding_difference(eager, compiled, points_.rounding);
+    return tensor_difference(eager, compiled, CompareLayout::Meaningful, points_.rounding);
   }
 
   bool is_known_before(const at::Tensor& tensor) const {

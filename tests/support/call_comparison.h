@@ -32,10 +32,8 @@ struct CallPoints {
   /// Gradients are equal to the last bit. False: they are close, since sums over several calls may
   /// be made in another order.
   bool exact_gradients = true;
-  /// By how many units in the last place that a float32 has of its largest number, or of 1, a tensor
-  /// of floating point numbers may be off, in narrow types by a few of their own; 0: by none. Infinities, NaNs and all other types are the
-  /// same in any case.
-  double rounding = 0;
+  /// How far off tensors may be; see default_rounding.
+  double rounding = default_rounding();
   /// There are wrappers. A leaf's gradient has one class compiled, that of the gradients of all
   /// outputs, and may be plain in eager for one of them: then it is every part of the wrapper. So
   /// leaves forget their gradients before the next output. Writes to one of several views that an

@@ -8,6 +8,7 @@
 #include <limits>
 #include <sstream>
 
+#include "ahead/backend.h"
 #include "ahead/subclass.h"
 
 namespace ahead {
@@ -181,6 +182,28 @@ bool same_bits(const at::Tensor& expected, const at::Tensor& actual) {
   return at::equal(as_bits(expected), as_bits(actual));
 }
 
+double default_rounding() {
+  static const double rounding = default_backend() == "native" ? kernel_rounding : 0;
+  return rounding;
+}
+
+bool same_values(const at::Tensor& expected, const at::Tensor& actual, double rounding) {
+  if (expected.sizes() != actual.sizes() || expected.dtype() != actual.dtype()) return false;
+  if (rounding == 0 || !(expected.is_floating_point() || expected.is_complex()))
+    return at::equal(as_plain(expected), as_plain(actual));
+  if (expected.numel() == 0) return true;
+  const at::Tensor exact = as_plain(expected).to(at::kDouble),
+                   other = as_plain(actual).to(at::kDouble);
+  const at::ScalarType type = expected.scalar_type();
+  // What is float64 may come from a float32.
+  const double relative = type == at::kHalf       ? 4 * 0x1p-10
+                          : type == at::kBFloat16 ? 4 * 0x1p-7
+                                                  : rounding * 0x1p-23;
+  const double largest = exact.abs().nan_to_num(0, 0, 0).max().item<double>();
+  const double absolute = relative * std::max(largest, 1.0);
+  return at::allclose(exact, other, relative, absolute, /*equal_nan=*/true);
+}
+
 TensorMeta meaningful(TensorMeta meta) {
   for (size_t dim = 0; dim < meta.sizes.size(); ++dim) {
     if (meta.sizes[dim].fixed() <= 1 || meta.numel() == 0) meta.strides[dim] = 1;
@@ -195,12 +218,13 @@ std::string layout_difference(const at::Tensor& expected, const at::Tensor& actu
 }
 
 std::string tensor_difference(const at::Tensor& expected, const at::Tensor& actual,
-                              CompareLayout layout) {
+                              CompareLayout layout, double rounding) {
   if (is_wrapper(expected) || is_wrapper(actual))
     return wrapper_difference(expected, actual, layout);
   const std::string otherwise = layout_difference(expected, actual, layout);
   if (!otherwise.empty()) return otherwise;
   if (!expected.defined() || expected.is_meta() || same_bits(expected, actual)) return "";
+  if (rounding != 0 && same_values(expected, actual, rounding)) return "";
   return describe(actual, layout) + ": " + first_difference(expected, actual);
 }
 

@@ -31,6 +31,17 @@ std::string error_of(const std::function<void()>& action);
 /// opposite sign are not. Sparse tensors are compared as dense ones.
 bool same_bits(const at::Tensor& expected, const at::Tensor& actual);
 
+/// By how many units in the last place that a float32 has of the largest number, or of 1, tensors may
+/// be off that kernels of the native backend have computed; in narrow types by a few of their own.
+constexpr double kernel_rounding = 256;
+/// None, unless the tests are run with that backend (AHEAD_BACKEND=native).
+double default_rounding();
+
+/// Whether two tensors have the same shape and, apart from such roundings, the same numbers.
+/// Infinities, NaNs, and numbers that are no floating point ones have to be equal in any case.
+bool same_values(const at::Tensor& expected, const at::Tensor& actual,
+                 double rounding = default_rounding());
+
 /// The metadata without the strides that mean nothing: those of dimensions with at most one
 /// element.
 TensorMeta meaningful(TensorMeta meta);
@@ -48,10 +59,11 @@ std::vector<at::Tensor> plain_tensors(const at::Tensor& tensor);
 std::string layout_difference(const at::Tensor& expected, const at::Tensor& actual,
                               CompareLayout layout = CompareLayout::Meaningful);
 
-/// Says how two tensors differ in presence, metadata or bits; empty if they do not. Wrappers differ
-/// in class, look, or in the tensors inside.
+/// Says how two tensors differ in presence, metadata or bits; empty if they do not, or by roundings
+/// alone. Wrappers differ in class, look, or in the tensors inside.
 std::string tensor_difference(const at::Tensor& expected, const at::Tensor& actual,
-                              CompareLayout layout = CompareLayout::Meaningful);
+                              CompareLayout layout = CompareLayout::Meaningful,
+                              double rounding = default_rounding());
 
 /// What LibTorch says of a tensor besides.
 struct TensorFlags {
