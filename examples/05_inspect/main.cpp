@@ -5,6 +5,7 @@
 
 #include "models/checks.h"
 #include "models/models.h"
+#include "models/same.h"
 
 namespace {
 
@@ -46,12 +47,13 @@ int main() {
   }
   std::printf("%s\n", compiled.explain(x, w).c_str());
   Tensor y = compiled(x, w);
-  check(y.equal(f(x, w)), "from a graph: the result is eager's");
+  check(models::same(y, f(x, w)), "from a graph: the result is eager's");
   print(compiled.stats());
   check(compiled.stats().observed_calls == 2 && compiled.stats().cache_hits == 1,
         "which the counts tell");
   Tensor gradient = torch::autograd::grad({y}, {w})[0];
-  check(gradient.equal(torch::autograd::grad({f(x, w)}, {w})[0]), "the gradient is eager's");
+  check(models::same(gradient, torch::autograd::grad({f(x, w)}, {w})[0]),
+        "the gradient is eager's");
 
   // The graph that was traced from what was observed, its two halves, and what each pass that
   // changed something left.
@@ -71,14 +73,14 @@ int main() {
   ahead::Graph parsed = ahead::Graph::parse(traced->str());
   check(parsed.hash() == traced->hash(), "the text reads back as the same program");
   std::vector<Tensor> results = ahead::interpret(parsed, {x, w, torch::ones({})});
-  check(results[0].equal(y) && results[1].equal(gradient), "and it gives the same numbers");
+  check(models::same(results, {y, gradient}), "and it gives the same numbers");
 
   // Another size does not fit. explain() says why; one call is observed, which did the same with
   // other numbers: then a program for many sizes serves. Lesson 14 has more of that.
   Tensor longer = torch::randn({5, 3});
   std::printf("\n%s\n", compiled.explain(longer, w).c_str());
   for (int call = 0; call < 3; ++call) {
-    check(compiled(longer, w).equal(f(longer, w)), "another size: the result is eager's");
+    check(models::same(compiled(longer, w), f(longer, w)), "another size: the result is eager's");
   }
   std::printf("%s\n", compiled.explain(longer, w).c_str());
   check(compiled.stats().compilations == 2 && compiled.stats().cache_hits == 3,

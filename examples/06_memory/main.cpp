@@ -6,6 +6,7 @@
 #include "models/checks.h"
 #include "models/memory.h"
 #include "models/models.h"
+#include "models/same.h"
 
 namespace {
 
@@ -68,12 +69,8 @@ struct Step {
   int64_t peak = 0;
 };
 
-bool equal(const Step& a, const Step& b) {
-  bool same = a.loss.equal(b.loss);
-  for (size_t i = 0; i < a.gradients.size(); ++i) {
-    same = same && a.gradients[i].equal(b.gradients[i]);
-  }
-  return same;
+bool same(const Step& a, const Step& b) {
+  return models::same(a.loss, b.loss) && models::same(a.gradients, b.gradients);
 }
 
 void report(const std::string& name, int64_t saved, const Step& step) {
@@ -111,7 +108,7 @@ void show_checkpoints(models::Checks& check, models::MemoryCounter& memory) {
   for (const auto& [name, step] : {std::pair("checkpoints", measure_layers(checkpointed)),
                                    std::pair("checkpoints, compiled", measure_layers(compiled))}) {
     report(name, step);
-    check(equal(step, eager) && step.peak < eager.peak,
+    check(same(step, eager) && step.peak < eager.peak,
           std::string(name) + ": eager's loss and gradients, with less memory");
   }
   check(compiled.stats().cache_hits == 1, "the compiled step ran from graphs");
@@ -149,13 +146,13 @@ int main() {
   const Step saving_step = measure(saving, gpt, memory);
   const int64_t saved = ahead::partition_default(joint).saved_bytes();
   report("Partitioner::Default", saved, saving_step);
-  check(equal(saving_step, eager), "eager's loss and gradients, saving what eager saves");
+  check(same(saving_step, eager), "eager's loss and gradients, saving what eager saves");
   check(saving.stats().cache_hits == 1, "this step ran from graphs");
 
   auto computing = compile_now(gpt.loss, gpt.inputs, {.partitioner = save_expensive});
   const Step own_step = measure(computing, gpt, memory);
   report("our own", own.saved_bytes(), own_step);
-  check(equal(own_step, eager) && own_step.peak < saving_step.peak &&
+  check(same(own_step, eager) && own_step.peak < saving_step.peak &&
             computing.stats().cache_hits == 1,
         "the same, with less memory");
 
@@ -169,7 +166,7 @@ int main() {
     char name[32];
     std::snprintf(name, sizeof name, "MinCut, budget %.1f", budget);
     report(name, bytes, step);
-    check(equal(step, eager) && bytes <= before && step.peak <= saving_step.peak &&
+    check(same(step, eager) && bytes <= before && step.peak <= saving_step.peak &&
               compiled.stats().cache_hits == 1,
           "the same, saving no more than before");
     before = bytes;

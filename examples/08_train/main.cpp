@@ -1,7 +1,7 @@
 // Trains a small GPT on the letters of a story, three times from the same seed: eagerly, compiled,
-// and compiled with the backward captured by compiled autograd as well. The losses and the trained
-// parameters must be the same to the last bit. The first two steps of a compiled model run the
-// model itself, watched; from then on its graphs run, and steps 4, 8, 16 and so on look again.
+// and compiled with the backward captured by compiled autograd as well. The losses must be the same
+// but for roundings, which grow as training goes on. The first two steps of a compiled model run
+// the model itself, watched; from then on kernels run, and steps 4, 8, 16 and so on look again.
 //
 //   08_train [--quick]      --quick: a few steps only
 
@@ -92,19 +92,14 @@ class Training {
   torch::optim::AdamW optimizer_{model->parameters(), torch::optim::AdamWOptions(3e-3)};
 };
 
-double largest_difference(const Training& a, const Training& b) {
+/// The largest difference of the losses of the first steps.
+double largest_difference(const Training& a, const Training& b, size_t steps) {
   double largest = 0;
-  for (size_t i = 0; i < a.losses.size(); ++i) {
+  for (size_t i = 0; i < std::min(steps, a.losses.size()); ++i) {
     const double difference = std::abs(a.losses[i] - b.losses[i]);
     largest = std::isnan(difference) ? INFINITY : std::max(largest, difference);
   }
   return largest;
-}
-
-bool equal_parameters(const Training& a, const Training& b) {
-  const std::vector<Tensor> one = a.model->parameters(), other = b.model->parameters();
-  return std::equal(one.begin(), one.end(), other.begin(), other.end(),
-                    [](const Tensor& x, const Tensor& y) { return x.equal(y); });
 }
 
 /// How the trained model tells the story on from its beginning, always by the likeliest letter.
@@ -137,13 +132,13 @@ bool count_steps(const char* name, const ahead::CompileStats& stats) {
   return stats.observed_calls == observed && stats.cache_hits == stats.calls - observed;
 }
 
-/// Says how a training differs from the eager one; true if it does not.
+/// Says how a training differs from the eager one; true if by no more than roundings.
 bool compare(const char* name, const Training& eager, const Training& training) {
-  const double difference = largest_difference(eager, training);
-  const bool same = equal_parameters(eager, training);
-  std::printf("%s: largest difference of losses %g, trained parameters %s.\n", name, difference,
-              same ? "equal to the bit" : "DIFFERENT");
-  return difference == 0 && same;
+  const double soon = largest_difference(eager, training, 12),
+               later = largest_difference(eager, training, eager.losses.size());
+  std::printf("%s: largest difference of the losses of 12 steps %.1e, of all %.1e.\n", name, soon,
+              later);
+  return soon < 1e-3 && later < 0.1;
 }
 
 }  // namespace
@@ -199,7 +194,7 @@ int main(int argc, char** argv) {
   print_row("ahead::compile", compiled, models::median(times.second), models::median(times.ratios));
   print_row("+ compiled autograd", captured, models::median(captured_times.second),
             models::median(captured_times.ratios));
-  std::printf("\nCompiling took %.0f ms, capturing the backward %.0f ms.\n",
+  std::printf("\nCompiling took %.0f ms, kernels included, capturing the backward %.0f ms.\n",
               1e3 * (forward.stats().trace_seconds + forward.stats().compile_seconds),
               1e3 * ahead::compiled_autograd::stats().capture_seconds);
   const bool same =

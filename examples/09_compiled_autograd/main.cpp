@@ -7,6 +7,7 @@
 
 #include "models/checks.h"
 #include "models/models.h"
+#include "models/same.h"
 
 namespace {
 
@@ -31,11 +32,6 @@ Tensors train(int steps) {
   return net->parameters();
 }
 
-bool same(const Tensors& a, const Tensors& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const Tensor& x, const Tensor& y) { return x.equal(y); });
-}
-
 }  // namespace
 
 int main() {
@@ -48,7 +44,7 @@ int main() {
     ca::Enable on({.fullgraph = true});
     parameters = train(5);
   }
-  check(same(parameters, expected), "training ends at eager's parameters, to the bit");
+  check(models::same(parameters, expected), "training ends at eager's parameters");
   const ca::Stats stats = ca::stats();
   check(stats.captures == 2 && stats.cache_hits == 8,
         "ten backwards, captured twice: for leaves without a .grad, and with one");

@@ -17,7 +17,7 @@ AHEAD_API void register_backend(const std::string& name, aot::GraphCompiler comp
                                 BackendTraits traits = {});
 
 /// The backend of those who name none: what the environment variable AHEAD_BACKEND says, or
-/// "interpreter".
+/// "native".
 AHEAD_API std::string default_backend();
 
 /// The names of all backends, sorted.

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "ahead/backend.h"
 #include "ahead/detail/flat_call.h"
 #include "ahead/detail/host_parts.h"
 #include "ahead/executable.h"
@@ -53,7 +54,7 @@ struct AHEAD_API ExportedModule {
   const at::Tensor& tensor(std::string_view name) const;
 
   /// Makes the program ready for many calls, by a backend of this name.
-  ExportedFunction prepare(const std::string& backend = "interpreter") const;
+  ExportedFunction prepare(const std::string& backend = default_backend()) const;
   /// Runs it once by the interpreter; see ExportedFunction.
   std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs) const;
 
@@ -70,7 +71,7 @@ struct AHEAD_API ExportedModule {
 class AHEAD_API ExportedFunction {
  public:
   explicit ExportedFunction(const ExportedModule& module,
-                            const std::string& backend = "interpreter");
+                            const std::string& backend = default_backend());
 
   /// Takes the user inputs and returns the user outputs. Buffers and arguments get their new
   /// contents. Nothing has a history.

@@ -85,6 +85,18 @@ TEST(Native, ProductsOfALoopOverTimeAreMerged) {
       {leaf({5, 6, 3}), leaf({5, 8}), leaf({5, 8}), leaf({3, 32}), leaf({8, 32})}, 3e-5);
 }
 
+TEST(Native, ProductsWithAMatrixAndWithItsTransposeAreNotMerged) {
+  torch::manual_seed(0);
+  expect_like_eager(
+      [](const Tensors& in) {
+        at::Tensor sum = torch::zeros({4, 4});
+        for (size_t i = 0; i < 3; ++i)
+          sum = sum + torch::tanh(in[i].mm(in[3])) * torch::sigmoid(in[i].mm(in[3].t()));
+        return sum;
+      },
+      {leaf({4, 4}), leaf({4, 4}), leaf({4, 4}), leaf({4, 4})});
+}
+
 TEST(Native, ModelsTrain) {
   for (const models::Workload& workload : models::workloads()) {
     const auto step = [&](const auto& loss_of) {

@@ -139,9 +139,12 @@ class Merging {
 
   struct Family {
     const Operator* op;
-    const Value *right, *added;
+    const Value* right;  ///< or what it is the transpose of
+    bool is_transposed;
+    const Value* added;
     bool operator<(const Family& other) const {
-      return std::tie(op, right, added) < std::tie(other.op, other.right, other.added);
+      return std::tie(op, right, is_transposed, added) <
+             std::tie(other.op, other.right, other.is_transposed, other.added);
     }
   };
 
@@ -158,8 +161,11 @@ class Merging {
            args[0].value()->meta.sizes.size() != 1 || !args[3].constant().toScalar().equal(1) ||
            !args[4].constant().toScalar().equal(1)))
         continue;
-      const Family family{&node.op(), source_of(args[is_added ? 2 : 1].value()),
-                          is_added ? args[0].value() : nullptr};
+      const Value* right = args[is_added ? 2 : 1].value();
+      // Equal transposes of one matrix are one right operand, which the matrix itself is not.
+      const bool is_transposed = is_transpose(*right);
+      const Family family{&node.op(), is_transposed ? right->producer()->args()[0].value() : right,
+                          is_transposed, is_added ? args[0].value() : nullptr};
       std::vector<Node*>& members = families[family];
       if (members.empty()) order.push_back(family);
       members.push_back(&node);
@@ -169,12 +175,9 @@ class Merging {
     }
   }
 
-  /// Equal transposes of one matrix are one right operand.
-  static const Value* source_of(const Value* value) {
+  static bool is_transpose(const Value& value) {
     static const Operator* const transpose = &op("aten.t");
-    const Node* producer = value->producer();
-    const bool is_transpose = producer != nullptr && &producer->op() == transpose;
-    return is_transpose ? producer->args()[0].value() : value;
+    return value.producer() != nullptr && &value.producer()->op() == transpose;
   }
 
   static bool is_seen_outside(const Value& value) {
