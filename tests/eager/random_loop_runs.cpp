@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "eager/random_loops.h"
+#include "support/eager.h"
 
 /// How random loops are run, eagerly and compiled.
 namespace ahead::test {
@@ -285,7 +286,7 @@ at::Tensor Body::run(const Step& step) {
     case Kind::IfPositive:
       return branch(step, (a.sum() > step.number).item<bool>());
     case Kind::IfEqual:
-      return branch(step, at::equal(a, b));
+      return branch(step, same_values(a, b));
     case Kind::Argmax: {
       const int64_t column = a.detach().sum(0).argmax().item<int64_t>();
       return b * a.select(1, column).unsqueeze(1);

@@ -9,6 +9,7 @@
 #include "ahead/compiled_autograd.h"
 #include "ahead/errors.h"
 #include "ahead/interpret.h"
+#include "support/eager.h"
 #include "support/engine_check.h"
 
 /// Backends and hooks are somebody else's code: they may do anything, as no lock is held.
@@ -54,7 +55,7 @@ bool is_gradient_right(const std::function<void()>& in_hook = nullptr) {
       return gradient;
     });
   h.sum().backward();
-  return at::equal(x.grad(), torch::full({4}, 6.0));
+  return same_values(x.grad(), torch::full({4}, 6.0));
 }
 
 bool is_gradient_right_on_another_thread() {
@@ -97,7 +98,7 @@ TEST_F(EngineBackends, ExecutableMayAskAndDifferentiate) {
   when_run = [&] {
     ask_everything([&] {
       const at::Tensor gradient = torch::autograd::grad({loss}, {x}, {}, /*retain_graph=*/true)[0];
-      return at::equal(gradient, torch::full({4}, 6.0));
+      return same_values(gradient, torch::full({4}, 6.0));
     });
   };
   const Enable on({.backend = backend});

@@ -10,6 +10,7 @@
 #include "ahead/compiled_autograd.h"
 #include "ahead/errors.h"
 #include "ahead/interpret.h"
+#include "support/eager.h"
 #include "support/engine_check.h"
 #include "support/trace_check.h"
 
@@ -267,7 +268,7 @@ TEST(EngineScopes, SeveralThreadsAtOnce) {
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
       Enable on;
-      for (int i = 0; i < 25; ++i) wrong += !at::equal(compute(), expected);
+      for (int i = 0; i < 25; ++i) wrong += !same_values(compute(), expected);
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -37,7 +37,7 @@ TEST(EngineThreads, ManyShapesAreCapturedAtOnce) {
       const int64_t size = 2 + (i + number * 3) % 12;
       const at::Tensor expected = gradient(size);
       Enable on;
-      wrong += !at::equal(gradient(size), expected);
+      wrong += !same_values(gradient(size), expected);
     }
   });
   EXPECT_EQ(wrong, 0);
@@ -53,7 +53,7 @@ TEST(EngineThreads, GraphOfOneThreadIsWalkedByAnother) {
     loss.backward();
   });
   other.join();
-  EXPECT_TRUE(at::equal(y.grad(), x.exp()));
+  EXPECT_TRUE(same_values(y.grad(), x.exp()));
   EXPECT_EQ(stats().captures, 1u);
 }
 
@@ -65,7 +65,7 @@ TEST(EngineThreads, SharedParametersAddUp) {
       if (compiled) on.emplace();
       for (int i = 0; i < 25; ++i) (w * 2).sum().backward();
     });
-    EXPECT_TRUE(at::equal(w.grad(), torch::full({16}, 200.0)));
+    EXPECT_TRUE(same_values(w.grad(), torch::full({16}, 200.0)));
   }
 }
 
@@ -81,7 +81,7 @@ TEST(EngineThreads, OneGraphIsRunByAllOfThem) {
       Enable on;
       for (int i = 0; i < 10; ++i) {
         const auto grads = torch::autograd::grad({loss}, {x}, {}, /*retain_graph=*/true);
-        wrong += !at::equal(grads[0], expected);
+        wrong += !same_values(grads[0], expected);
       }
     });
   }
@@ -100,7 +100,7 @@ TEST(EngineThreads, EagerAndCompiledRunOneGraphTogether) {
       if (number % 2 == 0) on.emplace();
       for (int i = 0; i < 10; ++i) {
         const auto grads = torch::autograd::grad({loss}, {x}, {}, /*retain_graph=*/true);
-        wrong += !at::equal(grads[0], expected);
+        wrong += !same_values(grads[0], expected);
       }
     });
   }
@@ -145,7 +145,7 @@ TEST(EngineThreads, SettingsOfAThreadStayItsOwn) {
     Enable on;
     at::autocast::set_autocast_enabled(at::kCPU, number == 1);
     for (int i = 0; i < 5; ++i) {
-      EXPECT_TRUE(at::equal(gradient(), torch::full({4, 4}, 8.0)));
+      EXPECT_TRUE(same_values(gradient(), torch::full({4, 4}, 8.0)));
     }
     at::autocast::set_autocast_enabled(at::kCPU, false);
   });
@@ -166,7 +166,7 @@ TEST(EngineThreads, CompiledForwardsOnManyThreads) {
   compiled_autograd::reset();
   on_threads(4, [&](int) {
     Enable on;
-    for (int i = 0; i < 20; ++i) wrong += !at::equal(gradient(), expected);
+    for (int i = 0; i < 20; ++i) wrong += !same_values(gradient(), expected);
   });
   EXPECT_EQ(wrong, 0);
   // Without and with a history, x is of two kinds.
@@ -188,7 +188,7 @@ TEST(EngineThreads, CacheIsForgottenWhileOthersRun) {
       const at::Tensor h = x * x;
       h.register_hook([](const at::Tensor& grad) { return grad * 2; });
       (h * h).sum().backward();
-      wrong += !at::equal(x.grad(), torch::full({3}, 64.0));
+      wrong += !same_values(x.grad(), torch::full({3}, 64.0));
     }
   });
   EXPECT_EQ(wrong, 0);
@@ -203,7 +203,7 @@ TEST(EngineThreads, ManySmallBackwardsStartAtOnce) {
       if (number % 2 == 0) on.emplace();
       x.mutable_grad() = at::Tensor();
       (x * x).sum().backward();
-      wrong += !at::equal(x.grad(), x.detach() * 2);
+      wrong += !same_values(x.grad(), x.detach() * 2);
     }
   });
   EXPECT_EQ(wrong, 0);
