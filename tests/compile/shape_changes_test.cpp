@@ -160,6 +160,15 @@ TEST(ShapeChanges, WithAndWithoutGradModeIsRefused) {
                           }),
                           {.fullgraph = true, .confirm = 0});
   EXPECT_THROW(compiled(Tensors{leaf({1}) * 1}), Unsupported);
+  // Of a square, which has the same sizes afterwards.
+  auto square = compile(aot::FlatFunction([](const Tensors& in) -> Tensors {
+                          in[0].squeeze_(-1);
+                          at::NoGradGuard no_grad;
+                          in[0].transpose_(1, 0);
+                          return {};
+                        }),
+                        {.fullgraph = true, .confirm = 0});
+  EXPECT_THROW(square(Tensors{leaf({2, 2}) * 1}), Unsupported);
 }
 
 TEST(ShapeChanges, ViewOfAnExpandedLeafWhoseAliasChangesItsShapeIsRefused) {

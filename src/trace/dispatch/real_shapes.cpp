@@ -49,7 +49,9 @@ void check_one_history(const Lifted& reshaped) {
     const Node& view = *value->producer();
     if (view.args().empty() || !view.args()[0].is_value()) return;
     const Value* before = view.args()[0].value();
-    if (view.has(Tag::NoGrad) && before->meta.sizes != value->meta.sizes) {
+    const bool is_same =
+        before->meta.sizes == value->meta.sizes && before->meta.strides == value->meta.strides;
+    if (view.has(Tag::NoGrad) && !is_same) {
       throw Unsupported("trace",
                         reshaped.value->meta.str() +
                             ": the function changes the shape of this tensor from outside in "
