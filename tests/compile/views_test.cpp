@@ -95,6 +95,44 @@ TEST(CompileViews, DetachedArgumentThatGetsAHistoryKeepsItsMemory) {
   expect_compiled_like_eager(f, {at::randn({3}), leaf({})});
 }
 
+TEST(CompileViews, DetachedResultsThatGetAHistoryAreRefusedWhereTheyShareMemory) {
+  // A graph would return memory of its own, or with a version of its own.
+  const std::vector<aot::FlatFunction> functions = {
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor view = in[0].detach().unsqueeze(1);
+        view.mul_(in[1]);
+        return {view};
+      },
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor same = in[0].detach();
+        same.mul_(in[1]);
+        return {same.view({3, 1})};
+      },
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor made = in[0] * 2, same = made.detach();
+        same.mul_(in[1]);
+        return {made, same};
+      },
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor made = in[0] * 2, first = made.detach(), second = made.detach();
+        first.mul_(in[1]);
+        return {first, second};
+      },
+  };
+  for (const aot::FlatFunction& function : functions) {
+    auto strict = compile(function, {.fullgraph = true, .confirm = 0});
+    EXPECT_THROW(strict(Tensors{at::randn({3}), leaf({1})}), Unsupported);
+    auto compiled = compile(function, {.confirm = 0});
+    for (int call = 0; call < 3; ++call) {
+      const Tensors results = compiled(Tensors{at::ones({3}), leaf({1})});
+      const at::Tensor before = results.back().detach().clone();
+      results.front().detach().mul_(2);
+      EXPECT_TRUE(at::equal(results.back().detach(), before * 2)) << "they share memory";
+    }
+    expect_runs_eagerly(compiled);
+  }
+}
+
 TEST(CompileViews, ViewOfALeafThatIsMadeInsideAndReturnedIsNoLeaf) {
   const auto f = [](const Tensors& in) -> Tensors {
     const at::Tensor made = in[0].exp().detach().requires_grad_();

@@ -318,6 +318,20 @@ int32_t ResultSorter::add_base(const std::vector<size_t>& group, Value* root) {
   return static_cast<int32_t>(bases_.size() - 1);
 }
 
+/// The caller would get a tensor that shares neither memory nor version with the one that it does
+/// in eager. Views that custom functions return are looked at when all results are known.
+void ResultSorter::check_memory_of_its_own(size_t i, Kind kind,
+                                           const at::Tensor& base_tensor) const {
+  const bool is_alone = kind == Kind::ViewOfBase &&
+                        groups_.at(group_of_.at(functional_memory(traced_[i]))).size() == 1;
+  if (is_alone || is_custom_view(traced_[i], base_tensor)) return;
+  throw Unsupported("trace",
+                    facts_[i].value->meta.str() + ": this result shares memory with " +
+                        (kind == Kind::ViewOfInput ? "a tensor from outside" : "another result") +
+                        " by detach(), and what was written to it has a gradient. Return a clone "
+                        "of it.");
+}
+
 void ResultSorter::make_view(size_t i, Kind kind, int32_t base, const at::Tensor& base_tensor) {
   const bool is_replayable = is_memory(i) || is_history_of_views(traced_[i], base_tensor);
   const bool has_own_history =
@@ -325,6 +339,7 @@ void ResultSorter::make_view(size_t i, Kind kind, int32_t base, const at::Tensor
   if (has_own_history && kind == Kind::ViewOfInput) {
     kind = Kind::CustomView;
   } else if (!is_replayable) {
+    check_memory_of_its_own(i, kind, base_tensor);
     return;
   }
   facts_[i].kind = kind;

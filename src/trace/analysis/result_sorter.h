@@ -42,6 +42,8 @@ class ResultSorter {
   void sort_group(const std::vector<size_t>& group);
   bool find_base_among(const std::vector<size_t>& group);
   int32_t add_base(const std::vector<size_t>& group, Value* root);
+  void check_memory_of_its_own(size_t i, ResultFacts::Kind kind,
+                               const at::Tensor& base_tensor) const;
   void make_view(size_t i, ResultFacts::Kind kind, int32_t base, const at::Tensor& base_tensor);
 
   Outside& outside_;
