@@ -247,6 +247,21 @@ TEST(DebugAsserts, NoticeThatSavedTensorsChange) {
       << message;
 }
 
+TEST(DebugAsserts, ReadZerosThatHaveNoMemory) {
+  // What LibTorch's gradient formulas may hand on.
+  auto compiled = compile([](const Tensor& x, const Tensor& y) { return x * (y * 2); },
+                          {.fullgraph = true,
+                           .partitioner = Partitioner::Default,
+                           .confirm = 0,
+                           .debug_asserts = true});
+  for (int call = 0; call < 3; ++call) {
+    const Tensor x = leaf({3}), y = at::_efficientzerotensor({3}, at::kFloat);
+    ASSERT_EQ(y.const_data_ptr(), nullptr);
+    EXPECT_TRUE(torch::autograd::grad({compiled(x, y).sum()}, {x})[0].equal(at::zeros({3})));
+  }
+  expect_hits(compiled);
+}
+
 TEST(DebugAsserts, AreSilentWhereAllIsWell) {
   const Tensor x = leaf({4, 4});
   const auto f = [](const Tensor& in) { return in.mm(in).tanh().t().sum(); };

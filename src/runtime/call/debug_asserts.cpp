@@ -133,7 +133,9 @@ uint64_t contents_hash(const at::Tensor& tensor) {
   // A backward may be run inside a trace, which must not record this.
   const tracing::BelowTracing below;
   at::NoGradGuard no_grad;
-  const at::Tensor elements = tensor.detach().cpu().contiguous().resolve_conj().resolve_neg();
+  // Zeros that LibTorch's formulas make may have no memory.
+  const at::Tensor stored = tensor._is_zerotensor() ? at::zeros_like(tensor) : tensor.detach();
+  const at::Tensor elements = stored.cpu().contiguous().resolve_conj().resolve_neg();
   const std::string_view bytes(static_cast<const char*>(elements.const_data_ptr()),
                                elements.nbytes());
   return hash_bytes(bytes);
