@@ -175,6 +175,26 @@ TEST(UnusualWrites, ResultsOfAnotherSize) {
   expect_hits(resized);
 }
 
+TEST(UnusualWrites, ToOneOfSeveralViewsBesideAHook) {
+  // The hook divides the function; nobody may ask for the history of what was written.
+  const auto f = [](const at::Tensor& x) {
+    const at::Tensor part = x.split(1)[0], doubled = x * 1;
+    doubled.register_hook([](const at::Tensor& gradient) { return gradient * 2; });
+    at::NoGradGuard no_grad;
+    part.fill_(3);
+    return doubled;
+  };
+  auto compiled = compile(f, {.confirm = 0});
+  for (int call = 0; call < 4; ++call) {
+    const at::Tensor x = torch::rand({1}).requires_grad_(), same = x.detach().clone();
+    const at::Tensor y = compiled(x);
+    EXPECT_TRUE(at::equal(y.detach(), same));
+    EXPECT_TRUE(at::equal(x.detach(), torch::full({1}, 3.0f)));
+    EXPECT_TRUE(at::equal(torch::autograd::grad({y.sum()}, {x})[0], torch::full({1}, 2.0f)));
+  }
+  expect_hits(compiled);
+}
+
 TEST(UnusualWrites, ViewsInInferenceMode) {
   const at::Tensor weight = torch::randn({2, 4}).requires_grad_();
   const auto f = [weight](const Tensors& in) {

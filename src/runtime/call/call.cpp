@@ -218,8 +218,18 @@ class Call {
     }
     reshape_arguments();
     // A view gets the grad_fn that follows from its base when it is asked for it.
-    for (int32_t argument : plan_.epilogue.rebased_arguments)
-      (*args_)[static_cast<size_t>(argument)].grad_fn();
+    for (int32_t argument : plan_.epilogue.rebased_arguments) {
+      const at::Tensor& view = (*args_)[static_cast<size_t>(argument)];
+      if (may_be_rebased(view)) view.grad_fn();
+    }
+  }
+
+  /// One of several views (split) may not, after a write without grad mode: LibTorch says so to
+  /// whoever asks for its grad_fn.
+  static bool may_be_rebased(const at::Tensor& view) {
+    const auto* meta = torch::autograd::impl::get_view_autograd_meta(view);
+    return meta == nullptr || !meta->has_bw_view() ||
+           meta->get_creation_meta() == torch::autograd::CreationMeta::DEFAULT;
   }
 
   void write(const at::Tensor& input, const Epilogue::Write& write) {
