@@ -105,6 +105,22 @@ TEST(MemoryLayout, RefusesToReshapeWhatIsAddressed) {
   EXPECT_THROW(trace(function, {at::zeros({2})}), Unsupported);
 }
 
+TEST(MemoryLayout, RefusesToReachBehindTheMemoryOfATensorFromOutside) {
+  const auto reach = [](const Tensors& in) -> Tensors {
+    return {in[0].as_strided({2}, {1}, 1) * 1};
+  };
+  EXPECT_THROW(trace(reach, {at::zeros({})}), Unsupported);
+  EXPECT_THROW(trace(reach, {at::zeros({2})}), Unsupported);
+  EXPECT_NO_THROW(trace(reach, {at::zeros({3})}));
+  EXPECT_NO_THROW(trace(reach, {at::zeros({3}).narrow(0, 1, 1)})) << "its memory is larger";
+  const auto after_write = [](const Tensors& in) -> Tensors {
+    in[0].mul_(2);
+    return {in[0].as_strided({2}, {1}, 4) * 1};
+  };
+  EXPECT_NO_THROW(trace(after_write, {at::zeros({9}).narrow(0, 3, 4)}));
+  EXPECT_THROW(trace(after_write, {at::zeros({5}).narrow(0, 3, 2)}), Unsupported);
+}
+
 TEST(MemoryLayout, RefusesToReadBehindTheEndOfWhatWasComputed) {
   const auto behind = [](const Tensors& in) -> Tensors {
     return {at::mse_loss(in[0], in[1]).as_strided({1}, {2}, 1)};

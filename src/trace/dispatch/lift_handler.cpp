@@ -124,7 +124,8 @@ class LiftHandler {
     at::functionalization::impl::sync(*self);
   }
 
-  /// Nothing was ever written behind the end of what the function computed.
+  /// Nothing was ever written behind the end of what the function computed, and of a tensor from
+  /// outside the kernel looks at the storage, which traced tensors have none of.
   void check_stays_inside() const {
     const c10::IValue& result = call_.stack.back();
     if (!result.isTensor() || !is_traced(result.toTensor())) return;
@@ -135,11 +136,24 @@ class LiftHandler {
         end_of(view) <= end_of(whole))
       return;
     for (const Lifted& lifted : tracer_->outside().lifted()) {
-      if (lifted.memory._unsafe_get_target() == memory) return;
+      if (lifted.memory._unsafe_get_target() == memory) return check_storage(view, whole, lifted);
     }
     throw Unsupported("trace", op_.op->name() +
                                    ": it reads memory behind the end of a tensor that the function "
                                    "computed, which holds no result. Stay inside the tensor.");
+  }
+
+  void check_storage(const at::Tensor& view, const at::Tensor& whole, const Lifted& lifted) const {
+    if (has_other_memory(lifted) || !lifted.real.has_storage()) return;
+    // What was written to begins anew.
+    const int64_t moved = lifted.contents.storage_offset() - whole.storage_offset();
+    const auto end = static_cast<uint64_t>(end_of(view) + moved) * view.itemsize();
+    const uint64_t size = lifted.real.storage().nbytes();
+    if (end <= size) return;
+    throw Unsupported("trace",
+                      c10::str(op_.op->name(), ": it reaches ", end,
+                               " bytes into the memory of a tensor from outside, which has ", size,
+                               ". Stay inside."));
   }
 
   void finish_results() {
