@@ -109,6 +109,7 @@ const std::vector<Family>& families(bool with_effects) {
     std::vector<Family> families = all;
     families.push_back(effect_family());
     families.push_back(backward_write_family());
+    families.push_back(region_family());
     return families;
   }();
   return with_effects ? more : all;

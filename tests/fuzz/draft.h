@@ -86,8 +86,8 @@ struct Family {
   void add(Propose propose, Call call) { operations.push_back({call, std::move(propose)}); }
 };
 
-/// Everything that programs are made of; operators with effects, and backwards that write, only if
-/// they are asked for.
+/// Everything that programs are made of; operators with effects, backwards that write, and regions
+/// only if they are asked for.
 const std::vector<Family>& families(bool with_effects = false);
 /// The same without effects, and operators that are given what changes between calls.
 const std::vector<Family>& families_for_call_numbers();
@@ -106,6 +106,7 @@ Family random_family();
 Family autograd_family();
 Family effect_family();
 Family backward_write_family();
+Family region_family();
 Family size_family();
 
 }  // namespace ahead::fuzz

@@ -35,6 +35,31 @@ Family effect_family() {
   return f;
 }
 
+namespace {
+
+void dropped(Draft& draft) {
+  draft.take(both(floating, rank_from(1)));
+  draft.add_number({0.5, 0.25, 0.0});
+}
+
+void product(Draft& draft) {
+  const at::Tensor left = draft.take(both(floating, rank_from(2, 3)));
+  draft.take_or_capture(left.scalar_type(), {left.size(-1), draft.random.between(1, 4)});
+}
+
+}  // namespace
+
+Family region_family() {
+  Family f{"regions", 3, {}};
+  f.add(product, FUZZ_VALUE(checkpointed_layer(t[0], t[1])));
+  f.add(product, FUZZ_VALUE(checkpointed_autocast(t[0], t[1])));
+  f.add(product, FUZZ_VALUE(checkpointed_twice(t[0], t[1])));
+  f.add(dropped, FUZZ_VALUE(at::dropout(t[0], s[0], false)));
+  f.add(dropped, FUZZ_VALUE(at::alpha_dropout(t[0], s[0], false)));
+  f.add(dropped, FUZZ_EFFECT(at::dropout_(t[0], s[0], false)));
+  return f;
+}
+
 Family backward_write_family() {
   Family f{"backward writes", 2, {}};
   f.add(with_buffer, FUZZ_VALUE(ScalesBuffer::apply(t[0], t[1])));

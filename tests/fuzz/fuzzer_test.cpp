@@ -1,11 +1,14 @@
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
+#include <string>
 
 #include "fuzz/check.h"
 #include "fuzz/draft.h"
 #include "fuzz/generator.h"
 #include "fuzz/shrink.h"
+#include "support/fuzzing.h"
 
 namespace ahead::fuzz {
 namespace {
@@ -101,6 +104,34 @@ TEST(Fuzzer, MakesInputsThatDoNotDependOnEachOther) {
   program.inputs.erase(program.inputs.begin());
   EXPECT_TRUE(at::equal(make_inputs(program.inputs)[0].tensor, both[1].tensor));
   EXPECT_EQ(both[0].tensor.strides(), (at::IntArrayRef{1, 2}));
+}
+
+/// How many programs of a dialect have each of these in their text.
+std::map<std::string, int> programs_with(const std::vector<std::string>& texts,
+                                         const Dialect& dialect, uint64_t programs) {
+  std::map<std::string, int> counts;
+  for (uint64_t seed = 0; seed < programs; ++seed) {
+    const std::string program = generate(seed, dialect).str();
+    for (const std::string& text : texts) counts[text] += program.find(text) != std::string::npos;
+  }
+  return counts;
+}
+
+TEST(Fuzzer, MakesProgramsOfEveryKind) {
+  const test::QuietWarnings quiet;
+  const std::vector<std::string> effects = {
+      "autocast.emplace()", "checkpointed_", "noted_checkpoint(", "note(",
+      "noted_square(",      "Buffer::apply", "ScalesGradient::",  "with_noted_gradient("};
+  for (const auto& [text, count] : programs_with(effects, {.effects = true}, 400))
+    EXPECT_GE(count, 12) << text;
+  const std::vector<std::string> training = {"0.5, true)", "0.25, true)", "0.0, true)"};
+  const std::vector<std::string> evaluation = {"0.5, false)", "0.25, false)", "0.0, false)"};
+  for (const auto& [text, count] : programs_with(training, {}, 400)) EXPECT_GE(count, 4) << text;
+  for (const auto& [text, count] : programs_with(evaluation, {.effects = true}, 400))
+    EXPECT_GE(count, 4) << text;
+  for (const auto& [text, count] : programs_with({".wrapper = true"}, {.wrappers = true}, 100))
+    EXPECT_GE(count, 50) << text;
+  for (const auto& [text, count] : programs_with(effects, {}, 100)) EXPECT_EQ(count, 0) << text;
 }
 
 TEST(Fuzzer, FindsAWrongGradientAndShrinksTheProgram) {

@@ -132,6 +132,8 @@ class Generator {
     draft.instruction.operation = &operation;
     no_grad_ = random_.chance(no_grad_ ? 0.7 : 0.05);
     draft.instruction.no_grad = no_grad_;
+    if (dialect_.effects) autocast_ = random_.chance(autocast_ ? 0.7 : 0.05);
+    draft.instruction.autocast = autocast_;
     try {
       operation.propose(draft);
     } catch (const NoFit&) {
@@ -197,7 +199,7 @@ class Generator {
   Program program_;
   Machine machine_;
   Ints palette_;
-  bool no_grad_ = false;
+  bool no_grad_ = false, autocast_ = false;
   bool ended_ = false;
 };
 

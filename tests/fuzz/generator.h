@@ -10,7 +10,8 @@ enum class Sharing : uint8_t { Seldom, Often };
 /// What programs are made of.
 struct Dialect {
   Sharing sharing = Sharing::Seldom;
-  /// Operators with effects, and backwards that write to tensors.
+  /// Operators with effects, backwards that write to tensors, lines under autocast, and regions
+  /// that are checkpointed.
   bool effects = false;
   /// Inputs that are wrapper tensors.
   bool wrappers = false;

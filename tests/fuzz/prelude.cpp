@@ -1,5 +1,7 @@
 #include "fuzz/prelude.h"
 
+#include <ATen/autocast_mode.h>
+
 #include "ahead/checkpoint.h"
 #include "ahead/effects.h"
 #include "support/journal.h"
@@ -65,6 +67,43 @@ at::Tensor ScalesGradient::forward(AutogradContext*, const at::Tensor& input) {
 Tensors ScalesGradient::backward(AutogradContext*, Tensors gradients) {
   gradients[0].mul_(2);
   return gradients;
+}
+
+Autocast::Autocast() : before_(at::autocast::is_autocast_enabled(at::kCPU)) {
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  at::autocast::increment_nesting();
+}
+
+Autocast::~Autocast() {
+  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(at::kCPU, before_);
+}
+
+namespace {
+
+at::Tensor layer(const at::Tensor& input, const at::Tensor& weight) {
+  return at::dropout(at::gelu(input.matmul(weight)), 0.25, true).tanh();
+}
+
+}  // namespace
+
+at::Tensor checkpointed_layer(const at::Tensor& input, const at::Tensor& weight) {
+  return checkpoint(CheckpointPolicy::recompute_everything(), layer, input, weight);
+}
+
+at::Tensor checkpointed_autocast(const at::Tensor& input, const at::Tensor& weight) {
+  const auto region = [](const at::Tensor& x, const at::Tensor& w) {
+    const Autocast autocast;
+    return layer(x, w) * x.sum();
+  };
+  return checkpoint(CheckpointPolicy::recompute_everything(), region, input, weight);
+}
+
+at::Tensor checkpointed_twice(const at::Tensor& input, const at::Tensor& weight) {
+  const auto region = [](const at::Tensor& x, const at::Tensor& w) {
+    return checkpointed_layer(x.sin(), w) + w.sum();
+  };
+  return checkpoint(CheckpointPolicy::recompute_everything(), region, input, weight);
 }
 
 void note(int64_t label, const at::Tensor& tensor) {

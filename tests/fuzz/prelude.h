@@ -44,6 +44,18 @@ class ScalesGradient : public torch::autograd::Function<ScalesGradient> {
   static Tensors backward(torch::autograd::AutogradContext* context, Tensors gradients);
 };
 
+/// Autocast for the CPU, with a cache of casts of its own.
+class Autocast {
+ public:
+  Autocast();
+  ~Autocast();
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  const bool before_;
+};
+
 /// Writes down a number and what a tensor holds (support/journal.h).
 void note(int64_t label, const at::Tensor& tensor);
 /// The same, and copies the tensor, without gradient.
@@ -52,6 +64,12 @@ at::Tensor noted_copy(int64_t label, const at::Tensor& tensor);
 at::Tensor noted_square(const at::Tensor& tensor);
 /// The same numbers; the gradient is written down when it comes.
 at::Tensor with_noted_gradient(int64_t label, const at::Tensor& tensor);
+/// A layer with dropout as a checkpointed region.
+at::Tensor checkpointed_layer(const at::Tensor& input, const at::Tensor& weight);
+/// The same with autocast inside of the region.
+at::Tensor checkpointed_autocast(const at::Tensor& input, const at::Tensor& weight);
+/// A region inside of another one.
+at::Tensor checkpointed_twice(const at::Tensor& input, const at::Tensor& weight);
 /// A checkpointed region that notes, and draws, and has a gradient that is noted.
 at::Tensor noted_checkpoint(int64_t label, const at::Tensor& tensor);
 

@@ -1,11 +1,13 @@
 #include "fuzz/program.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cmath>
 #include <sstream>
 
 #include "fuzz/call_numbers.h"
 #include "fuzz/draft.h"
+#include "fuzz/prelude.h"
 
 namespace ahead::fuzz {
 namespace {
@@ -154,6 +156,9 @@ std::string Program::str() const {
     out << "  const int64_t batch = " << name_of(input_variable(place->input)) << ".size("
         << place->dim << ");\n";
   }
+  const bool has_autocast =
+      std::any_of(body.begin(), body.end(), [](const Instruction& line) { return line.autocast; });
+  if (has_autocast) out << "  std::optional<Autocast> autocast;\n";
   Variable next = 0;
   bool quiet = false;
   for (const Instruction& instruction : body) {
@@ -161,7 +166,9 @@ std::string Program::str() const {
       quiet = instruction.no_grad;
       out << "  at::GradMode::set_enabled(" << (quiet ? "false" : "true") << ");\n";
     }
+    if (instruction.autocast) out << "  autocast.emplace();\n";
     out << "  " << line_of(instruction, next, has_call_numbers) << "\n";
+    if (instruction.autocast) out << "  autocast.reset();\n";
     next += instruction.num_results;
   }
   if (quiet) out << "  at::GradMode::set_enabled(true);\n";
@@ -180,6 +187,8 @@ Tensors Machine::run(const Instruction& instruction) const {
   for (Variable operand : instruction.operands) arguments.t.push_back(get(operand));
   std::optional<at::NoGradGuard> guard;
   if (instruction.no_grad) guard.emplace();
+  std::optional<Autocast> autocast;
+  if (instruction.autocast) autocast.emplace();
   return instruction.operation->call.run(arguments);
 }
 

@@ -34,6 +34,8 @@ struct Instruction {
   at::ScalarType type = at::kFloat;
   int num_results = 0;
   bool no_grad = false;
+  /// Called in a scope of autocast of its own.
+  bool autocast = false;
 };
 
 /// A random tensor program, as data.

@@ -222,6 +222,12 @@ class Shrinker {
       candidate.body[i].no_grad = false;
       smaller |= accept(std::move(candidate));
     }
+    for (size_t i = 0; i < best_.body.size(); ++i) {
+      if (!best_.body[i].autocast) continue;
+      Program candidate = best_;
+      candidate.body[i].autocast = false;
+      smaller |= accept(std::move(candidate));
+    }
     return smaller;
   }
 
