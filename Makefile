@@ -5,6 +5,7 @@ PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 600
 SOAK_SECONDS ?= 300
 CMAKE_FLAGS ?=
+MODELS ?=
 export TORCH_DIR
 
 SOURCES = $(wildcard $(shell git ls-files --cached --others --exclude-standard '*.h' '*.cpp'))
@@ -19,7 +20,7 @@ build = cmake --build $(1) --parallel $(JOBS)
 ctest = ctest --test-dir $(1) --output-on-failure --parallel $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup configure build demo test bench fuzz soak asan tsan format lint headers docs-check install clean
+.PHONY: help setup configure build demo test bench bench-models fuzz soak asan tsan format lint headers docs-check install clean
 
 help:  ## List the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
@@ -46,6 +47,13 @@ bench: setup  ## Build and run the benchmarks
 	@$(call configure,build,-DAHEAD_BUILD_BENCH=ON)
 	@$(call build,build) --target benchmarks
 	@python3 tools/bench.py
+
+# More of it, or less: MODELS='--quick', MODELS='--models gpt12,mlp --rounds 5'.
+bench-models: setup  ## Compare models with torch.compile, JAX and eager; installs what that needs
+	@tools/setup.sh peers
+	@$(call configure,build,-DAHEAD_BUILD_BENCH=ON)
+	@$(call build,build) --target bench_models
+	@python3 tools/bench_models.py $(MODELS)
 
 fuzz: configure  ## Run the fuzzer for FUZZ_SECONDS (default 600)
 	@$(call build,build) --target test_fuzz

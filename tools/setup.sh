@@ -3,6 +3,7 @@
 #
 #   tools/setup.sh          LibTorch, and the packages that make building and testing quick
 #   tools/setup.sh lint     clang-format and clang-tidy, for `make format` and `make lint`
+#   tools/setup.sh peers    JAX, for `make bench-models`, into .venv-peers; goes on without it
 #
 # LibTorch is looked for in this order: $TORCH_DIR (the folder that has include/ and lib/), the torch
 # package of python3, a torch package installed into .venv by this script.
@@ -11,7 +12,7 @@ cd "$(dirname "$0")/.."
 mkdir -p .deps
 
 readonly TORCH_OLDEST=2.11 TORCH_NEWEST=2.13 TORCH_TO_INSTALL=2.13.0
-readonly CLANG_FORMAT_VERSION=14.0.6 CLANG_TIDY_VERSION=18.1.8
+readonly CLANG_FORMAT_VERSION=14.0.6 CLANG_TIDY_VERSION=18.1.8 JAX_VERSION=0.10.2
 
 say() { echo "setup: $*"; }
 fail() { echo "setup: $*" >&2; exit 1; }
@@ -125,8 +126,22 @@ setup_lint() {
   fi
 }
 
+# --- Peers of the benchmarks ------------------------------------------------------------------------
+
+# In a place of its own, since JAX wants other versions of packages than torch.
+setup_peers() {
+  .venv-peers/bin/python -c 'import jax' 2>/dev/null && return
+  say "installing jax $JAX_VERSION into .venv-peers"
+  { python3 -m venv .venv-peers && .venv-peers/bin/pip install -qq --disable-pip-version-check \
+      --progress-bar off "jax==$JAX_VERSION" "jaxlib==$JAX_VERSION"; } >.deps/peers.log 2>&1 || {
+    rm -rf .venv-peers
+    say "JAX cannot be installed, so it is left out; .deps/peers.log says why"
+  }
+}
+
 case "${1:-build}" in
   build) setup_packages; setup_torch ;;
   lint) setup_lint ;;
-  *) fail "unknown argument '$1'; use 'build' or 'lint'" ;;
+  peers) setup_peers ;;
+  *) fail "unknown argument '$1'; use 'build', 'lint' or 'peers'" ;;
 esac

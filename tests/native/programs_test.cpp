@@ -5,6 +5,7 @@
 
 #include "ahead/ahead.h"
 #include "models/models.h"
+#include "models/speed_models.h"
 
 namespace ahead::native {
 namespace {
@@ -98,7 +99,10 @@ TEST(Native, ProductsWithAMatrixAndWithItsTransposeAreNotMerged) {
 }
 
 TEST(Native, ModelsTrain) {
-  for (const models::Workload& workload : models::workloads()) {
+  std::vector<models::Workload> workloads = models::workloads();
+  for (const std::string& name : models::speed_models())
+    workloads.push_back(models::speed_workload(name, models::SpeedSize::Small));
+  for (const models::Workload& workload : workloads) {
     const auto step = [&](const auto& loss_of) {
       for (const at::Tensor& parameter : workload.parameters)
         parameter.mutable_grad() = at::Tensor();
