@@ -6,6 +6,7 @@
 
 #include "ahead/ahead.h"
 #include "native/backend.h"
+#include "native/like_eager.h"
 #include "support/call_comparison.h"
 #include "support/fuzzing.h"
 
@@ -13,65 +14,13 @@ namespace ahead::fused_test {
 
 using at::Tensor;
 using Tensors = std::vector<Tensor>;
+using native::test::expect_like_eager;
+using native::test::fused_graphs;
+using native::test::leaves_of;
+using native::test::rounding;
 
 const auto bfloat16 = at::TensorOptions(at::kBFloat16);
 const auto float64 = at::TensorOptions(at::kDouble);
-
-/// Results and gradients may be off by so many units in the last place of the largest number.
-constexpr double rounding = 512;
-
-/// Inputs that all require grad unless they are no floating point numbers.
-CallInputs leaves_of(const Tensors& tensors) {
-  CallInputs inputs;
-  for (const Tensor& tensor : tensors) {
-    inputs.passed.push_back(tensor);
-    if (!tensor.is_floating_point()) continue;
-    inputs.leaves.push_back(inputs.passed.back().requires_grad_());
-  }
-  return inputs;
-}
-
-/// What a compiled function did, as far as kernels are concerned.
-template <class Compiled>
-std::string fused_graphs(const Compiled& compiled) {
-  std::string text;
-  for (const Program& program : compiled.programs()) {
-    if (program.name.starts_with("fused")) text += program.str();
-  }
-  return text;
-}
-
-/// Compares a function with what kernels make of it: results, writes, and the gradients of each
-/// result, several times. Some of its operators must have become kernels.
-void expect_like_eager(const aot::FlatFunction& function,
-                       const std::function<CallInputs()>& make_inputs, CallPoints points = {}) {
-  const test::QuietWarnings quiet;
-  points.rounding = rounding;
-  for (const Partitioner partitioner : {Partitioner::Default, Partitioner::MinCut}) {
-    SCOPED_TRACE(partitioner == Partitioner::Default ? "default" : "min-cut");
-    auto compiled = compile(function, {.backend = "native",
-                                       .fullgraph = true,
-                                       .partitioner = partitioner,
-                                       .confirm = Confirm::Never,
-                                       .debug_asserts = true});
-    const CallSide eager{function, make_inputs};
-    const CallSide native{[&](const Tensors& args) { return compiled(args); }, make_inputs};
-    for (uint64_t call = 0; call < 3; ++call) {
-      SCOPED_TRACE("call " + std::to_string(call));
-      const ComparedCall compared = compare_call(eager, native, call, points);
-      EXPECT_EQ(compared.error, "");
-      EXPECT_EQ(compared.unsupported, "");
-      for (const auto& [what, detail] : compared.differences)
-        ADD_FAILURE() << what << ": " << detail;
-    }
-    const std::string graphs = fused_graphs(compiled);
-    EXPECT_NE(graphs.find("ahead.call"), std::string::npos) << graphs;
-  }
-}
-
-void expect_like_eager(const aot::FlatFunction& function, const std::function<Tensors()>& make) {
-  expect_like_eager(function, [&] { return leaves_of(make()); });
-}
 
 Tensor randn(at::IntArrayRef sizes) {
   return torch::randn(sizes);

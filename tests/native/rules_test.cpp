@@ -161,8 +161,14 @@ void add_binary(std::vector<RuleCase>& cases, at::ScalarType dtype) {
   cases.push_back(exact("aten.div.Tensor", {x, y}));
   cases.push_back(exact("aten.div.Tensor", {1.0, x}));
   add("aten.pow.Tensor_Tensor", {x, y});
-  cases.push_back(exact("aten.maximum", {x, y}));
-  cases.push_back(exact("aten.minimum", {x, y}));
+  add("aten.xlogy.Tensor", {x, y});
+  for (const char* op :
+       {"aten.maximum", "aten.minimum", "aten.clamp_min.Tensor", "aten.clamp_max.Tensor"})
+    cases.push_back(exact(op, {x, y}));
+  for (const at::ScalarType to : {at::kFloat, at::kHalf, at::kLong}) {
+    const Tensor like = at::empty({2, x.size(0)}, to);
+    cases.push_back(exact("aten.copy", {like, random({x.size(0)}, dtype)}));
+  }
   for (const char* op : {"aten.lt", "aten.le", "aten.gt", "aten.ge", "aten.eq", "aten.ne"}) {
     const std::string name = op;
     cases.push_back(exact(name + ".Tensor", {x, y}));
@@ -242,6 +248,45 @@ void add_backwards(std::vector<RuleCase>& cases, at::ScalarType dtype) {
           Against::Operands);
     }
   }
+}
+
+/// Losses and their gradients, which are for float32 and float64.
+void add_losses(std::vector<RuleCase>& cases, at::ScalarType dtype) {
+  const Tensor x = grid(dtype), columns = down(grid(dtype));
+  const bool is_taken = !is_narrow(dtype);
+  const auto add = [&](const char* op, Args args, Against against = Against::Operands) {
+    cases.push_back({op, std::move(args), against, ulps_for(dtype).norm, is_taken});
+  };
+  add("aten.log_sigmoid_forward", {x}, Against::Result);
+  const Tensor moderate = random({3, 33}, dtype), off = random({3, 33}, dtype) * 2;
+  add("aten.log_sigmoid_backward", {random(x.sizes(), dtype), x, at::exp(-at::abs(x))});
+  const Tensor mask = mask_for(moderate).to(dtype);
+  for (const int64_t reduction : {0, 1, 2}) {
+    const Tensor above = reduction == 0 ? random(moderate.sizes(), dtype) : random({}, dtype);
+    for (const double bound : {0.5, 1.0, 2.25}) {
+      add("aten.smooth_l1_loss", {moderate, off, reduction, bound}, Against::Largest);
+      add("aten.huber_loss", {moderate, off, reduction, bound}, Against::Largest);
+      add("aten.smooth_l1_loss_backward", {above, moderate, off, reduction, bound});
+      add("aten.huber_loss_backward", {above, moderate, off, reduction, bound});
+    }
+    add("aten.smooth_l1_loss", {moderate, off, reduction, 0.0}, Against::Largest);
+    add("aten.smooth_l1_loss_backward", {above, moderate, off, reduction, 0.0});
+    for (const bool has_weights : {false, true}) {
+      const c10::IValue weight = has_weights ? c10::IValue(off.abs()) : c10::IValue();
+      const c10::IValue positive =
+          has_weights ? c10::IValue(random({33}, dtype).abs()) : c10::IValue();
+      const Tensor probability = at::sigmoid(off * 20);
+      add("aten.binary_cross_entropy", {probability, mask, weight, reduction}, Against::Largest);
+      add("aten.binary_cross_entropy_with_logits", {moderate, mask, weight, positive, reduction},
+          Against::Largest);
+    }
+  }
+  const Tensor pairs = columns.expand({x.size(0), x.size(0)});
+  add("aten.smooth_l1_loss", {pairs, x, 0, 1.0});
+  add("aten.huber_loss", {pairs, x, 0, 1.0});
+  add("aten.linalg_vector_norm", {moderate, 2, std::vector<int64_t>{1}, true}, Against::Largest);
+  add("aten.linalg_vector_norm", {moderate}, Against::Largest);
+  cases.push_back(declined("aten.linalg_vector_norm", {moderate, 3}));
 }
 
 // Of whole numbers and truth.
@@ -431,6 +476,68 @@ c10::IValue maybe(bool is_there, const Tensor& tensor) {
   return is_there ? c10::IValue(tensor) : c10::IValue();
 }
 
+/// What stands at places that whole numbers name.
+void add_indices(std::vector<RuleCase>& cases, at::ScalarType dtype) {
+  const auto places = [](at::IntArrayRef sizes, int64_t below) {
+    return at::randint(below, sizes, at::kLong);
+  };
+  const Tensor table = random({11, 35}, dtype), cube = random({3, 5, 35}, dtype);
+  for (const Tensor& from :
+       {table, random({11, 70}, dtype).slice(1, 0, 70, 2), table.slice(1, 3)}) {
+    for (const at::ScalarType type : {at::kLong, at::kInt}) {
+      cases.push_back(exact("aten.embedding", {from, places({4, 7}, 11).to(type)}));
+      cases.push_back(exact("aten.embedding", {from, places({70}, 11).to(type), 2}));
+      cases.push_back(exact("aten.index_select", {from, 0, places({40}, 11).to(type)}));
+    }
+  }
+  cases.push_back(exact("aten.embedding", {table, places({}, 11)}));
+  cases.push_back(exact("aten.embedding", {table.slice(1, 0, 1), places({70}, 11)}));
+  for (const int64_t dim : {0, 1, -1}) {
+    cases.push_back(exact("aten.index_select", {cube, dim, places({9}, 3)}));
+    cases.push_back(exact("aten.gather", {cube, dim, places({2, 4, 17}, 3)}));
+    cases.push_back(exact("aten.gather", {cube, dim, places({3, 5, 40}, 3).slice(2, 0, 35)}));
+  }
+  cases.push_back(exact("aten.index_select", {table, 1, places({}, 35)}));
+  cases.push_back(declined("aten.index_select", {table, 1, places({0}, 35)}));
+  if (is_narrow(dtype)) {
+    cases.push_back(
+        declined("aten.nll_loss_forward", {table, places({11}, 35), c10::IValue(), 1, -100}));
+    return;
+  }
+  for (const int64_t reduction : {0, 1, 2}) {
+    for (const int64_t ignored : {int64_t{-100}, int64_t{3}, int64_t{5'000'000'000}}) {
+      for (const bool has_weight : {false, true}) {
+        Tensor target = places({11}, 35);
+        if (ignored == 3) target[4] = 3;
+        if (ignored < 0) target.slice(0, 2, 4).fill_(ignored);
+        const c10::IValue weight =
+            has_weight ? c10::IValue(random({35}, dtype).abs()) : c10::IValue();
+        const double sum = random({}, dtype).abs().item<double>() + 1;
+        const Tensor above = reduction == 0 ? random({11}, dtype) : random({}, dtype);
+        // The sum of weights, which these do not give, is a result.
+        const bool is_taken = ignored < 1000;
+        if (reduction != 0)
+          cases.push_back({"aten.nll_loss_forward",
+                           {table, target, weight, reduction, ignored},
+                           Against::Magnitudes,
+                           ulps_for(dtype).sum,
+                           is_taken});
+        cases.push_back(
+            {"aten.nll_loss_backward",
+             {above, table, target, weight, reduction, ignored, at::scalar_tensor(sum, dtype)},
+             Against::Result,
+             ulps_for(dtype).pointwise,
+             is_taken});
+      }
+    }
+  }
+  cases.push_back({"aten.nll_loss_forward",
+                   {table, at::full({11}, 7, at::kLong), c10::IValue(), 1, 7},
+                   Against::Exact});
+  cases.push_back(
+      declined("aten.nll_loss_forward", {table, places({11}, 35), c10::IValue(), 0, -100}));
+}
+
 void add_norms(std::vector<RuleCase>& cases, at::ScalarType dtype) {
   const auto add = [&](const char* op, Args args) {
     cases.push_back({op, std::move(args), Against::Largest, ulps_for(dtype).norm});
@@ -465,6 +572,23 @@ void add_norms(std::vector<RuleCase>& cases, at::ScalarType dtype) {
   // The mean of infinities, which nobody can do anything with, is another one in ATen.
   add("aten.native_layer_norm", {special_rows(dtype).slice(0, 4, 7), std::vector<int64_t>{17},
                                  c10::IValue(), c10::IValue(), 1e-5});
+  for (const std::vector<int64_t>& sizes :
+       {std::vector<int64_t>{3, 6, 4, 9}, {1, 6, 35}, {4, 6}, {2, 6, 3, 2, 20}}) {
+    const Tensor x = random(sizes, dtype), grad = random(sizes, dtype);
+    for (const int64_t groups : {1, 2, 6}) {
+      if (groups == 6 && sizes.size() == 2) continue;
+      for (const bool is_affine : {false, true}) {
+        const c10::IValue weight = maybe(is_affine, random({6}, dtype));
+        const c10::IValue bias = maybe(is_affine, random({6}, dtype));
+        const int64_t length = x[0][0].numel();
+        add("aten.native_group_norm", {x, weight, bias, sizes[0], 6, length, groups, 1e-5});
+        const Tensor mean = random({sizes[0], groups}, dtype);
+        const Tensor scale = random({sizes[0], groups}, dtype).abs();
+        add("aten.native_group_norm_backward",
+            {grad, x, mean, scale, weight, sizes[0], 6, length, groups, masks(is_affine ? 7 : 1)});
+      }
+    }
+  }
   const Tensor image = random({3, 5, 4, 7}, dtype);
   for (const Tensor& x :
        {image, image.contiguous(at::MemoryFormat::ChannelsLast), random({9, 5}, dtype)}) {
@@ -480,9 +604,19 @@ void add_norms(std::vector<RuleCase>& cases, at::ScalarType dtype) {
            1e-5, masks(is_affine ? 7 : 1)});
     }
   }
-  cases.push_back(declined("aten._native_batch_norm_legit_functional",
-                           {image, c10::IValue(), c10::IValue(), random({5}, dtype),
-                            random({5}, dtype).abs(), false, 0.1, 1e-5}));
+  // Empty results, which somebody wants.
+  for (const char* op : {"aten._native_batch_norm_legit_functional", "aten.native_batch_norm"})
+    cases.push_back(declined(op, {image, c10::IValue(), c10::IValue(), random({5}, dtype),
+                                  random({5}, dtype).abs(), false, 0.1, 1e-5}));
+  cases.push_back(
+      declined("aten.native_batch_norm", {image, c10::IValue(), c10::IValue(), random({5}, dtype),
+                                          random({5}, dtype).abs(), true, 0.1, 1e-5}));
+  for (const Tensor& x : {image, random({9, 5}, dtype)}) {
+    add("aten.native_batch_norm",
+        {x, random({5}, dtype), random({5}, dtype), c10::IValue(), c10::IValue(), true, 0.1, 1e-5});
+    add("aten.native_batch_norm",
+        {x, c10::IValue(), c10::IValue(), c10::IValue(), c10::IValue(), true, 0.1, 1e-5});
+  }
 }
 
 // How tensors lie in memory.
@@ -543,6 +677,8 @@ std::vector<RuleCase> all_cases() {
     if (dtype == at::kHalf) continue;
     add_rows(cases, dtype);
     add_norms(cases, dtype);
+    add_losses(cases, dtype);
+    add_indices(cases, dtype);
   }
   for (const at::ScalarType dtype : integers) add_integers(cases, dtype);
   add_booleans(cases);
@@ -563,7 +699,7 @@ TEST(Rules, AreAllTested) {
   for (const RuleCase& one : all_cases()) {
     if (one.taken) tested.insert(one.op);
   }
-  for (const Rule* family : {pointwise_rules, row_rules}) {
+  for (const Rule* family : {pointwise_rules, row_rules, index_rules}) {
     for (const Rule* rule = family; rule->name != nullptr; ++rule) {
       EXPECT_NE(Operator::find(rule->name), nullptr) << rule->name;
       EXPECT_EQ(tested.count(rule->name), 1u) << rule->name << " has no case";

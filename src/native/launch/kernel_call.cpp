@@ -81,6 +81,15 @@ void write(char* to, int64_t at, at::ScalarType dtype, double value) {
   }
 }
 
+template <class Number>
+bool lie_within(const Number* numbers, int64_t count, const Kernel::Bound& bound) {
+  const int64_t other = bound.other.value_or(0);
+  int64_t within = 0;
+  for (int64_t i = 0; i < count; ++i)
+    within += (numbers[i] >= 0 && numbers[i] < bound.size) || (bound.other && numbers[i] == other);
+  return within == count;
+}
+
 }  // namespace
 
 KernelCall::KernelCall(const Graph& graph, Kernel kernel, PrintedKernel printed, void* function)
@@ -91,6 +100,7 @@ KernelCall::KernelCall(const Graph& graph, Kernel kernel, PrintedKernel printed,
       inner_columns_(kernel_.columns.empty() ? 1 : kernel_.columns.back()) {
   for (const Graph::Input& input : graph.inputs()) arguments_.push_back(input.value->meta);
   for (const Graph::Output& output : graph.outputs()) results_.push_back(output.value->meta);
+  if (!kernel_.bounds.empty()) by_aten_ = std::make_shared<const Interpreter>(graph);
   const int64_t elements = num_rows_ * kernel_.num_columns();
   divides_columns_ = printed_.may_divide_columns && num_rows_ < most_blocks;
   count_ = divides_columns_ ? inner_columns_ : num_rows_;
@@ -141,41 +151,63 @@ void KernelCall::run_blocks(char* const* buffers) const {
   } else {
     in_parallel(num_blocks_, 1, run_some);
   }
-  for (size_t i = 0; i < kernel_.sums.size(); ++i) {
-    char* const result = buffers[static_cast<size_t>(kernel_.sums[i].buffer)];
-    const Type type = kernel_.terms[static_cast<size_t>(kernel_.sums[i].term)].type;
-    type == Type::F64 ? finish_sum<double>(i, sums, result) : finish_sum<float>(i, sums, result);
+  for (const Kernel::Demand& demand : kernel_.demands) {
+    if (total_of<float>(static_cast<size_t>(demand.sum), sums)[0] != 0) demand.fail();
   }
+  for (size_t i = 0; i < kernel_.sums.size(); ++i) finish_sum(i, sums, buffers);
 }
 
 /// Adds up what the blocks have, in their order.
 template <class Number>
-void KernelCall::finish_sum(size_t index, const char* partial, char* result) const {
-  const Kernel::Sum& sum = kernel_.sums[index];
-  const Buffer& buffer = kernel_.buffers[static_cast<size_t>(sum.buffer)];
+std::vector<double> KernelCall::total_of(size_t index, const char* partial) const {
   const size_t axes = kernel_.rows.size() + kernel_.columns.size();
   const int64_t offset = printed_.sizes[axes * (1 + kernel_.buffers.size()) + index];
-  const int64_t count = sum.kind == Kernel::Sum::Kind::EachColumn ? kernel_.num_columns() : 1;
-  std::vector<double> totals(static_cast<size_t>(count));
+  std::vector<double> totals(static_cast<size_t>(kernel_.length(kernel_.sums[index])));
   for (int64_t block = 0; block < num_blocks_; ++block) {
     const auto* own =
         reinterpret_cast<const Number*>(partial + printed_.sum_bytes * block + offset);
-    for (int64_t i = 0; i < count; ++i) totals[static_cast<size_t>(i)] += own[i];
+    for (size_t i = 0; i < totals.size(); ++i) totals[i] += own[i];
   }
-  for (int64_t column = 0; column < count; ++column) {
-    int64_t at = 0, rest = count > 1 ? column : 0;
-    for (size_t axis = kernel_.columns.size(); axis-- > 0;) {
+  return totals;
+}
+
+void KernelCall::finish_sum(size_t index, const char* partial, char* const* buffers) const {
+  const auto total = [&](size_t of) {
+    const Type type = kernel_.terms[static_cast<size_t>(kernel_.sums[of].term)].type;
+    return type == Type::F64 ? total_of<double>(of, partial) : total_of<float>(of, partial);
+  };
+  const Kernel::Sum& sum = kernel_.sums[index];
+  if (sum.buffer < 0) return;
+  const Buffer& buffer = kernel_.buffers[static_cast<size_t>(sum.buffer)];
+  const double divisor = sum.over < 0 ? sum.divisor : total(static_cast<size_t>(sum.over))[0];
+  const std::vector<double> totals = total(index);
+  const bool is_in_place = sum.kind == Kernel::Sum::Kind::EachElement;
+  for (size_t column = 0; column < totals.size(); ++column) {
+    int64_t at = is_in_place ? static_cast<int64_t>(column) : 0;
+    int64_t rest = static_cast<int64_t>(column);
+    for (size_t axis = kernel_.columns.size(); !is_in_place && axis-- > 0;) {
       at += rest % kernel_.columns[axis] * buffer.columns[axis];
       rest /= kernel_.columns[axis];
     }
-    write(result, at, buffer.dtype, totals[static_cast<size_t>(column)] / sum.divisor);
+    write(buffers[sum.buffer], at, buffer.dtype, totals[column] / divisor);
   }
+}
+
+bool KernelCall::are_in_bounds(const std::vector<at::Tensor>& args) const {
+  return std::all_of(kernel_.bounds.begin(), kernel_.bounds.end(), [&](const Kernel::Bound& bound) {
+    const at::Tensor& given = args[static_cast<size_t>(bound.argument)];
+    const at::Tensor numbers = given.is_contiguous() ? given : given.contiguous();
+    return numbers.scalar_type() == at::kLong
+               ? lie_within(numbers.const_data_ptr<int64_t>(), numbers.numel(), bound)
+               : lie_within(numbers.const_data_ptr<int32_t>(), numbers.numel(), bound);
+  });
 }
 
 std::vector<at::Tensor> KernelCall::operator()(std::vector<at::Tensor>&& args) const {
   for (size_t i = 0; i < args.size(); ++i) {
     if (!is_laid_out(args[i], arguments_[i])) args[i] = laid_out(args[i], arguments_[i]);
   }
+  if (by_aten_ != nullptr && !are_in_bounds(args)) return (*by_aten_)(std::move(args));
   std::vector<at::Tensor> results;
   results.reserve(results_.size());
   for (const TensorMeta& meta : results_)

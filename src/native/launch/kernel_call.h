@@ -2,9 +2,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <vector>
 
 #include "ahead/graph.h"
+#include "ahead/interpret.h"
 #include "native/loops/kernel.h"
 #include "native/print/print_kernel.h"
 
@@ -26,14 +28,18 @@ class KernelCall {
 
   void run(char* const* buffers) const;
   void run_blocks(char* const* buffers) const;
+  bool are_in_bounds(const std::vector<at::Tensor>& args) const;
   template <class Number>
-  void finish_sum(size_t index, const char* partial, char* result) const;
+  std::vector<double> total_of(size_t index, const char* partial) const;
+  void finish_sum(size_t index, const char* partial, char* const* buffers) const;
   void call(char* const* buffers, int64_t begin, int64_t end, char* sums) const;
 
   const Kernel kernel_;
   const PrintedKernel printed_;
   const Function function_;
   std::vector<TensorMeta> arguments_, results_;
+  /// Says what is wrong with an argument that is out of bounds; there if any has bounds.
+  std::shared_ptr<const Interpreter> by_aten_;
   int64_t num_rows_, inner_columns_;
   bool divides_columns_;  ///< parts of the work are columns rather than rows
   int64_t count_;         ///< of rows, or of columns

@@ -3,21 +3,22 @@
 #include <cmath>
 #include <cstring>
 
+#include "ahead/errors.h"
 #include "base/text.h"
 
 namespace ahead::native {
 namespace {
 
 constexpr OpTraits traits[] = {
-    {"load", 1},       {"number", 0},   {"add", 1},      {"sub", 1},     {"mul", 1},
-    {"div", 5},        {"neg", 1},      {"abs", 1},      {"max", 2},     {"min", 2},
-    {"pow", 60},       {"floor", 1},    {"ceil", 1},     {"trunc", 1},   {"round", 1},
-    {"sqrt", 6},       {"rsqrt", 10},   {"sign", 3},     {"exp", 15},    {"expm1", 25},
-    {"log", 20},       {"log2", 20},    {"log10", 20},   {"log1p", 25},  {"erf", 25},
-    {"tanh", 20},      {"sigmoid", 18}, {"sin", 25},     {"cos", 25},    {"less", 1},
-    {"less_equal", 1}, {"equal", 1},    {"and", 1},      {"or", 1},      {"not", 1},
-    {"select", 1},     {"convert", 1},  {"round_to", 4}, {"row_sum", 1}, {"row_max", 2},
-    {"row_min", 2},
+    {"load", 1},    {"number", 0},  {"position", 2},   {"load_at", 8},  {"add", 1},
+    {"sub", 1},     {"mul", 1},     {"div", 5},        {"neg", 1},      {"abs", 1},
+    {"max", 2},     {"min", 2},     {"pow", 60},       {"floor", 1},    {"ceil", 1},
+    {"trunc", 1},   {"round", 1},   {"sqrt", 6},       {"rsqrt", 10},   {"sign", 3},
+    {"exp", 15},    {"expm1", 25},  {"log", 20},       {"log2", 20},    {"log10", 20},
+    {"log1p", 25},  {"erf", 25},    {"tanh", 20},      {"sigmoid", 18}, {"sin", 25},
+    {"cos", 25},    {"less", 1},    {"less_equal", 1}, {"equal", 1},    {"and", 1},
+    {"or", 1},      {"not", 1},     {"select", 1},     {"convert", 1},  {"round_to", 4},
+    {"row_sum", 1}, {"row_max", 2}, {"row_min", 2},
 };
 constexpr const char* type_names[] = {"f32", "f64", "i64", "i32", "bool"};
 
@@ -67,6 +68,15 @@ bool Term::operator==(const Term& other) const {
          integer == other.integer && buffer == other.buffer;
 }
 
+int64_t Kernel::length(const Sum& sum) const {
+  if (sum.kind == Sum::Kind::EachColumn) return num_columns();
+  if (sum.kind != Sum::Kind::EachElement) return 1;
+  const Buffer& into = buffers[static_cast<size_t>(sum.buffer)];
+  int64_t last = 0;
+  for (size_t i = 0; i < rows.size(); ++i) last += (rows[i] - 1) * into.rows[i];
+  for (size_t i = 0; i < columns.size(); ++i) last += (columns[i] - 1) * into.columns[i];
+  return last + 1;
+}
 int64_t Kernel::num_rows() const {
   return product(rows);
 }
@@ -93,7 +103,7 @@ std::string Kernel::str() const {
             : term.by_column ? " by column"
                              : " one") +
            " = " + traits_of(term.op).name;
-    if (term.op == Op::Load) out += " b" + std::to_string(term.buffer);
+    if (term.buffer >= 0) out += " b" + std::to_string(term.buffer);
     if (term.op == Op::Number && is_float(term.type)) append_float(out += ' ', term.number);
     if (term.op == Op::Number && !is_float(term.type)) append_int(out += ' ', term.integer);
     if (term.op == Op::RoundTo) out += std::string(" ") + c10::toString(term.dtype);
@@ -101,8 +111,17 @@ std::string Kernel::str() const {
   }
   for (const Store& store : stores)
     out += "\n  b" + std::to_string(store.buffer) + " <- t" + std::to_string(store.term);
-  for (const Sum& sum : sums)
-    out += "\n  b" + std::to_string(sum.buffer) + " <- sum over rows t" + std::to_string(sum.term);
+  for (const Sum& sum : sums) {
+    out += sum.buffer < 0 ? "\n  sum" : "\n  b" + std::to_string(sum.buffer) + " <- sum";
+    out += " over rows t" + std::to_string(sum.term);
+    if (sum.over >= 0) out += " / sum " + std::to_string(sum.over);
+  }
+  for (const Bound& bound : bounds) {
+    out += "\n  argument " + std::to_string(bound.argument) + " in [0, ";
+    append_int(out, bound.size);
+    out += ")";
+    if (bound.other) append_int(out += " or ", *bound.other);
+  }
   return out + "\n";
 }
 
@@ -174,6 +193,41 @@ TermId TermBuilder::convert(TermId id, Type type) {
   if (from.op == Op::Number && from.type != Type::Bool && is_safe)
     return number(type, is_float(from.type) ? c10::Scalar(from.number) : c10::Scalar(from.integer));
   return apply(Op::Convert, type, {id});
+}
+
+/// The buffer that begins where a row of another one does, and whose columns are picked.
+int32_t TermBuilder::picked_buffer(int32_t index) {
+  Buffer picked = kernel_.buffers[static_cast<size_t>(index)];
+  const Sizes apart = picked.columns;
+  for (size_t i = apart.size(); i-- > 1;) {
+    if (apart[i - 1] != apart[i] * kernel_.columns[i])
+      throw InternalError("native", "columns of a tensor are not one after the other.");
+  }
+  picked.picked = apart.back();
+  picked.columns.assign(apart.size(), 0);
+  std::vector<Buffer>& known = kernel_.buffers;
+  for (size_t i = 0; i < known.size(); ++i) {
+    if (known[i] == picked) return static_cast<int32_t>(i);
+  }
+  known.push_back(std::move(picked));
+  return static_cast<int32_t>(known.size()) - 1;
+}
+
+TermId TermBuilder::at_column(TermId id, TermId column) {
+  Term term = this->term(id);
+  if (!term.by_column) return id;
+  if (term.op == Op::Position) return column;
+  if (term.op == Op::LoadAt)
+    throw InternalError("native", "a column is picked of what is picked by columns.");
+  if (term.op == Op::Load) {
+    term.op = Op::LoadAt;
+    term.buffer = picked_buffer(term.buffer);
+    term.operands = {column};
+  } else {
+    for (TermId& operand : term.operands) operand = at_column(operand, column);
+  }
+  term.by_column = false;
+  return add(std::move(term));
 }
 
 }  // namespace ahead::native

@@ -23,8 +23,11 @@ inline bool is_float(Type type) {
 /// What is done with operands. Arithmetic is of the term's type.
 enum class Op : uint8_t {
   // Leaves.
-  Load,    ///< an element of a buffer
-  Number,  ///< Term::number
+  Load,      ///< an element of a buffer
+  Number,    ///< Term::number
+  Position,  ///< of the column among all columns of the row; of type I32
+  LoadAt,    ///< an element of a buffer, at the place along one more dimension that the operand,
+             ///< of type I32, names
   // Arithmetic.
   Add,
   Sub,
@@ -91,7 +94,7 @@ struct Term {
   c10::SmallVector<TermId, 3> operands;
   double number = 0;                       ///< Number of a floating point type
   int64_t integer = 0;                     ///< Number of another type
-  int32_t buffer = -1;                     ///< Load
+  int32_t buffer = -1;                     ///< Load, LoadAt
   bool by_row = false, by_column = false;  ///< what it depends on
 
   bool operator==(const Term& other) const;
@@ -105,6 +108,9 @@ struct Buffer {
   bool is_result;
   int32_t index;        ///< among the arguments, or among the results
   Sizes rows, columns;  ///< how far apart elements lie along each axis
+  int64_t picked = 0;   ///< and along the dimension of which LoadAt names a place
+
+  bool operator==(const Buffer& other) const = default;
 };
 
 /// A program over rows and columns, each a nest of axes, the innermost last. All rows do the same
@@ -114,13 +120,29 @@ struct Kernel {
     TermId term;
     int32_t buffer;
   };
-  /// A sum over all rows: of each column, of all columns, or of what rows have without columns.
+  /// A sum over all rows: of each column, of all columns, or of what rows have without columns. Or
+  /// one for each element of the result, over the axes that the result lacks, of which the
+  /// innermost of the columns is one.
   struct Sum {
-    enum class Kind : uint8_t { EachColumn, All, Rows };
+    enum class Kind : uint8_t { EachColumn, All, Rows, EachElement };
     Kind kind;
     TermId term;
-    int32_t buffer;
-    double divisor;  ///< what is written is the sum divided by this
+    int32_t buffer;     ///< -1: only others need it
+    double divisor;     ///< what is written is the sum divided by this
+    int32_t over = -1;  ///< and by this one of the sums, which has one number; -1: by none
+  };
+  /// The whole numbers of an argument must lie in [0, size), or be `other`, for the kernel to be
+  /// right.
+  struct Bound {
+    int32_t argument;
+    int64_t size;
+    std::optional<int64_t> other;
+  };
+
+  /// What one of the sums counts must not be; `fail` throws ATen's error.
+  struct Demand {
+    int32_t sum;
+    void (*fail)();
   };
 
   std::string name;  ///< made of the operators
@@ -129,7 +151,11 @@ struct Kernel {
   std::vector<Term> terms;  ///< operands stand before what uses them
   std::vector<Store> stores;
   std::vector<Sum> sums;
+  std::vector<Bound> bounds;
+  std::vector<Demand> demands;
 
+  /// How many numbers a sum has.
+  int64_t length(const Sum& sum) const;
   int64_t num_rows() const;
   int64_t num_columns() const;
   /// The program as text, for people.
@@ -145,6 +171,8 @@ class TermBuilder {
   TermId number(Type type, const c10::Scalar& number);
   TermId apply(Op op, Type type, std::initializer_list<TermId> operands);
   TermId convert(TermId term, Type type);
+  /// What a term is in the column that another one, which is the same in all columns, names.
+  TermId at_column(TermId term, TermId column);
   /// The quotient; by a number of ordinary size the product with its reciprocal, which takes a
   /// fraction of the time.
   TermId divide(TermId dividend, TermId divisor);
@@ -152,6 +180,8 @@ class TermBuilder {
   Kernel& kernel() { return kernel_; }
 
  private:
+  int32_t picked_buffer(int32_t buffer);
+
   Kernel& kernel_;
 };
 

@@ -52,29 +52,35 @@ class Lowering {
     return found;
   }
 
-  int32_t add_buffer(at::ScalarType dtype, bool is_result, size_t index,
-                     const AxisStrides& strides) {
-    Buffer buffer{dtype, is_result, static_cast<int32_t>(index), along(strides, nest_.rows),
-                  along(strides, nest_.columns)};
+  int32_t add_buffer(at::ScalarType dtype, bool is_result, size_t index, const AxisStrides& strides,
+                     int64_t picked = 0) {
+    Buffer buffer{dtype,
+                  is_result,
+                  static_cast<int32_t>(index),
+                  along(strides, nest_.rows),
+                  along(strides, nest_.columns),
+                  picked};
     std::vector<Buffer>& known = kernel_.buffers;
     for (size_t i = 0; i < known.size(); ++i) {
-      if (known[i].is_result == is_result && known[i].index == buffer.index &&
-          known[i].rows == buffer.rows && known[i].columns == buffer.columns)
-        return static_cast<int32_t>(i);
+      if (known[i] == buffer) return static_cast<int32_t>(i);
     }
     known.push_back(std::move(buffer));
     return static_cast<int32_t>(known.size()) - 1;
   }
 
-  TermId load(const Member& member, size_t argument) {
+  /// An element of an argument: the one that lies in the space or, where `place` is given, the one
+  /// there along a dimension whose elements are so far apart.
+  TermId load(const Member& member, size_t argument, Type type, TermId place = -1,
+              int64_t picked = 0) {
     const Value* value = member.node->args()[argument].value();
     if (value->producer() != nullptr)
       throw InternalError("native", "a sum is needed before all rows are done:\n" + graph_.str());
     Term term;
-    term.op = Op::Load;
-    term.type = *compute_type(value->meta.dtype);
+    term.op = place < 0 ? Op::Load : Op::LoadAt;
+    if (place >= 0) term.operands = {place};
+    term.type = type;
     term.buffer = add_buffer(value->meta.dtype, false, value->index(),
-                             nests_.strides_of_argument(member, argument));
+                             nests_.strides_of_argument(member, argument), picked);
     const auto varies = [](int64_t stride) { return stride != 0; };
     const Buffer& buffer = kernel_.buffers[static_cast<size_t>(term.buffer)];
     term.by_row = std::any_of(buffer.rows.begin(), buffer.rows.end(), varies);
@@ -147,16 +153,62 @@ class Lowering::MemberEmitter final : public Emitter {
       const Formula sum = row_sum(value);
       return out(result, divisor == 1 ? sum : sum.apply(Op::Div, sum.number(divisor)));
     }
-    const bool has_columns =
-        std::any_of(gone.begin(), gone.end(), [&](Axis axis) { return lowering_.is_column(axis); });
+    const auto num_columns = static_cast<size_t>(std::count_if(
+        gone.begin(), gone.end(), [&](Axis axis) { return lowering_.is_column(axis); }));
     const AxisList own = lowering_.nests_.axes_of(member_, ~0u);
     const bool walks_columns =
         std::any_of(own.begin(), own.end(), [&](Axis axis) { return lowering_.is_column(axis); });
     using Kind = Kernel::Sum::Kind;
-    const Kind kind = has_columns ? Kind::All : walks_columns ? Kind::EachColumn : Kind::Rows;
+    const Nest& nest = lowering_.nest_;
+    const bool has_all_rows = gone.size() - num_columns == nest.rows.size();
+    Kind kind = Kind::EachElement;
+    if (has_all_rows && num_columns == 0) kind = walks_columns ? Kind::EachColumn : Kind::Rows;
+    if (has_all_rows && num_columns == nest.columns.size()) kind = Kind::All;
     lowering_.for_each_output(member_, result, [&](int32_t buffer) {
       lowering_.kernel_.sums.push_back({kind, value.id, buffer, divisor});
     });
+  }
+
+  void out_sum_of_rows(size_t result, Formula value, std::optional<Formula> divisor) override {
+    if (node().result(result) == nullptr) return;
+    using Sum = Kernel::Sum;
+    std::vector<Sum>& sums = lowering_.kernel_.sums;
+    lowering_.for_each_output(member_, result, [&](int32_t buffer) {
+      int32_t over = -1;
+      if (divisor) {
+        over = static_cast<int32_t>(sums.size());
+        sums.push_back({Sum::Kind::Rows, divisor->id, -1, 1});
+      }
+      sums.push_back({Sum::Kind::Rows, value.id, buffer, 1, over});
+    });
+  }
+
+  void refuse(Formula wrong, void (*fail)()) override {
+    Kernel& kernel = lowering_.kernel_;
+    kernel.demands.push_back({static_cast<int32_t>(kernel.sums.size()), fail});
+    kernel.sums.push_back({Kernel::Sum::Kind::All, wrong.as(Type::F32).id, -1, 1});
+  }
+
+  Formula index(size_t argument, int64_t size, std::optional<int64_t> other) override {
+    const Value* value = node().args()[argument].value();
+    lowering_.kernel_.bounds.push_back({static_cast<int32_t>(value->index()), size, other});
+    return {&builder(), lowering_.load(member_, argument, Type::I32)};
+  }
+
+  Formula at(size_t argument, size_t dim, Formula place) override {
+    const TensorMeta& meta = node().args()[argument].value()->meta;
+    return {&builder(), lowering_.load(member_, argument, *compute_type(meta.dtype), place.id,
+                                       at::IntArrayRef(meta.strides)[dim])};
+  }
+
+  Formula position() override {
+    if (lowering_.nests_.axes_of(member_, member_.work.row_dims) != lowering_.nest_.columns)
+      throw InternalError("native", "positions are counted along other columns.");
+    Term term;
+    term.op = Op::Position;
+    term.type = Type::I32;
+    term.by_column = true;
+    return {&builder(), builder().add(std::move(term))};
   }
 
   double row_length() const override {
@@ -173,7 +225,8 @@ class Lowering::MemberEmitter final : public Emitter {
   Formula load(size_t argument) override {
     const Value* value = node().args()[argument].value();
     const TermId known = lowering_.terms_[lowering_.source_of(value)->id()];
-    return {&builder(), known >= 0 ? known : lowering_.load(member_, argument)};
+    const Type type = *compute_type(value->meta.dtype);
+    return {&builder(), known >= 0 ? known : lowering_.load(member_, argument, type)};
   }
 
  private:
@@ -222,7 +275,7 @@ void Lowering::drop_unused_terms() {
     place[i] = static_cast<TermId>(kept.size());
     kept.push_back(std::move(kernel_.terms[i]));
     for (TermId& operand : kept.back().operands) operand = place[static_cast<size_t>(operand)];
-    if (kept.back().op == Op::Load) read[static_cast<size_t>(kept.back().buffer)] = true;
+    if (kept.back().buffer >= 0) read[static_cast<size_t>(kept.back().buffer)] = true;
   }
   kernel_.terms = std::move(kept);
   for (Kernel::Store& store : kernel_.stores) store.term = place[static_cast<size_t>(store.term)];
@@ -252,8 +305,9 @@ void Lowering::merge_axes(Sizes& sizes, Sizes Buffer::*strides) {
 /// Where nothing is done along rows, rows that follow one another in memory are one long row.
 void Lowering::flatten() {
   const bool has_rows =
-      std::any_of(kernel_.terms.begin(), kernel_.terms.end(),
-                  [](const Term& term) { return is_row_reduction(term.op); }) ||
+      std::any_of(
+          kernel_.terms.begin(), kernel_.terms.end(),
+          [](const Term& term) { return is_row_reduction(term.op) || term.op == Op::Position; }) ||
       std::any_of(kernel_.sums.begin(), kernel_.sums.end(),
                   [](const Kernel::Sum& sum) { return sum.kind != Kernel::Sum::Kind::All; });
   if (has_rows || kernel_.columns.size() != 1) return;

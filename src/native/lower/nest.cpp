@@ -11,6 +11,9 @@ using AxisStrides = std::vector<std::pair<Axis, int64_t>>;
 
 /// Rows that are walked by one thread must not be longer, unless there are many of them.
 constexpr int64_t longest_single_row = 1 << 16;
+/// Sums over some rows and some columns: how many columns at least are summed up at once, and how
+/// many sums there are at most.
+constexpr int64_t shortest_part = 16, most_parts = 4096;
 
 bool holds(const AxisList& list, Axis axis) {
   return std::find(list.begin(), list.end(), axis) != list.end();
@@ -99,13 +102,17 @@ AxisList Nests::axes_of(const Member& member, uint32_t dims) const {
   return axes;
 }
 
+AxisList Nests::axes_of(const Member& member, const Work::Follows& follows) const {
+  if (follows.is_none()) return {};
+  return axes_of(member, ((1u << follows.count) - 1) << follows.dim);
+}
+
 AxisStrides Nests::strides_of(const Member& member, const Work::Place& place,
                               const TensorMeta& meta) const {
   AxisStrides strides;
   const at::IntArrayRef sizes = meta.strides;
   for (size_t dim = 0; dim < place.size(); ++dim) {
-    if (place[dim] < 0) continue;
-    const AxisList axes = axes_.resolve(member.space[static_cast<size_t>(place[dim])]);
+    const AxisList axes = axes_of(member, place[dim]);
     int64_t stride = sizes[dim];
     for (size_t i = axes.size(); i-- > 0;) {
       strides.emplace_back(axes[i], stride);
@@ -129,8 +136,8 @@ std::optional<std::vector<Nests::SeenDim>> Nests::seen_dims(const Value* value) 
   const Member* made = member(node);
   if (made == nullptr) return seen_through(*node);
   std::vector<SeenDim> dims;
-  for (const int8_t dim : made->work.results[value->index()])
-    dims.push_back({dim < 0 ? AxisList() : made->space[static_cast<size_t>(dim)]});
+  for (const Work::Follows& follows : made->work.results[value->index()])
+    dims.push_back({axes_of(*made, follows)});
   return dims;
 }
 
@@ -192,13 +199,13 @@ bool Nests::connect(const Member& member, const Group& group) {
     if (!argument.is_value()) continue;
     const Member* made = maker(argument.value());
     if (made == nullptr || group.count(made->node) == 0) continue;
+    if ((member.work.picked >> i & 1) != 0) return false;
     const auto dims = seen_dims(argument.value());
     if (!dims) return false;
     const Work::Place& place = member.work.arguments[i];
     for (size_t dim = 0; dim < place.size(); ++dim) {
-      if (place[dim] < 0 || (*dims)[dim].is_repeated) continue;
-      if (!axes_.unify((*dims)[dim].axes, member.space[static_cast<size_t>(place[dim])]))
-        return false;
+      if (place[dim].is_none() || (*dims)[dim].is_repeated) continue;
+      if (!axes_.unify((*dims)[dim].axes, axes_of(member, place[dim]))) return false;
     }
   }
   return true;
@@ -280,6 +287,12 @@ AxisStrides Nests::widest_strides(const Member& member) const {
   return widest;
 }
 
+int64_t Nests::num_elements(const AxisList& axes) const {
+  int64_t count = 1;
+  for (const Axis axis : axes) count *= axes_.size(axis);
+  return count;
+}
+
 std::optional<Nest> Nests::nest_of(const std::vector<const Member*>& members, const Group& group,
                                    std::string* reason) const {
   std::vector<AxisList> spaces;
@@ -296,6 +309,7 @@ std::optional<Nest> Nests::nest_of(const std::vector<const Member*>& members, co
   std::optional<AxisList> columns;
   if (!find_columns(members, group, all, columns, reason)) return std::nullopt;
   const AxisList rows = without(all, columns.value_or(AxisList()));
+  std::vector<AxisList> sums_of_parts;
   for (size_t i = 0; i < members.size(); ++i) {
     const bool is_by_row = columns && members[i]->work.row_dims == 0 && same_set(spaces[i], rows);
     if (!is_by_row && !same_set(spaces[i], all)) {
@@ -306,12 +320,12 @@ std::optional<Nest> Nests::nest_of(const std::vector<const Member*>& members, co
       const uint32_t reduced = members[i]->work.reduced(j);
       if (reduced == 0 || members[i]->node->result(j) == nullptr) continue;
       const AxisList gone = axes_of(*members[i], reduced);
-      const bool fits = !columns || same_set(gone, *columns) || same_set(gone, rows) ||
-                        (same_set(gone, all) && !is_used_in(members[i]->node->result(j), group));
-      if (!fits) {
+      if (!columns || same_set(gone, *columns) || same_set(gone, rows)) continue;
+      if (is_used_in(members[i]->node->result(j), group)) {
         *reason = "sums over other dimensions";
         return std::nullopt;
       }
+      if (!same_set(gone, all)) sums_of_parts.push_back(gone);
     }
   }
   // By the first tensor that has all dimensions, best one that is not expanded.
@@ -336,9 +350,15 @@ std::optional<Nest> Nests::nest_of(const std::vector<const Member*>& members, co
   }
   // Without sums along rows any axis may be the columns'; the one whose elements lie together is.
   if (!columns && !nest.rows.empty()) nest.columns.push_back(nest.rows.pop_back_val());
-  int64_t row_length = 1;
-  for (const Axis axis : nest.columns) row_length *= axes_.size(axis);
-  if (columns && nest.rows.empty() && row_length > longest_single_row) {
+  for (const AxisList& gone : sums_of_parts) {
+    // The innermost loop sums up, and what it gives are numbers for few places.
+    if (holds(gone, nest.columns.back()) && axes_.size(nest.columns.back()) >= shortest_part &&
+        num_elements(without(all, gone)) <= most_parts)
+      continue;
+    *reason = "sums over other dimensions";
+    return std::nullopt;
+  }
+  if (columns && nest.rows.empty() && num_elements(nest.columns) > longest_single_row) {
     *reason = "one row is all there is";
     return std::nullopt;
   }

@@ -44,6 +44,8 @@ class Nests {
   AxisList resolve(const AxisList& axes) const { return axes_.resolve(axes); }
   /// The axes of the dimensions that these bits stand for.
   AxisList axes_of(const Member& member, uint32_t dims) const;
+  /// The axes of the dimensions that one of a tensor follows.
+  AxisList axes_of(const Member& member, const Work::Follows& follows) const;
 
   /// Lets all these share loops: operands that one makes of another's results are found where they
   /// are made. Returns the loops; nothing, and `reason`, if that cannot be, in which case nothing
@@ -69,6 +71,7 @@ class Nests {
                     const AxisList& all, std::optional<AxisList>& columns,
                     std::string* reason) const;
   std::vector<std::pair<Axis, int64_t>> widest_strides(const Member& member) const;
+  int64_t num_elements(const AxisList& axes) const;
   bool is_used_in(const Value* value, const Group& group) const;
 
   Axes axes_;

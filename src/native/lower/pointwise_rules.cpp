@@ -17,6 +17,10 @@ Type result_type(const Node& node) {
   return *compute_type(node.result(0)->meta.dtype);
 }
 
+bool is_narrow(at::ScalarType dtype) {
+  return dtype == at::kBFloat16 || dtype == at::kHalf;
+}
+
 bool takes_wide_numbers(const Node& node) {
   for (const Argument& argument : node.args()) {
     if (argument.is_constant() && argument.constant().isComplexDouble()) return true;
@@ -72,10 +76,25 @@ std::optional<Work> choice(const Node& node) {
   return masks == 1 ? numeric(node) : std::nullopt;
 }
 
+/// The same with two results.
+std::optional<Work> floating_pair(const Node& node) {
+  if (!is_float(result_type(node)) || is_narrow(node.result(0)->meta.dtype)) return std::nullopt;
+  auto work = work_over(node, node.result(0)->meta);
+  if (work) work->results.assign(2, place_without(work->space.size(), 0, false));
+  return work;
+}
+
 /// A copy in another dtype or layout.
 std::optional<Work> conversion(const Node& node) {
   if (!node.args()[0].is_value()) return std::nullopt;
   return pointwise(node);
+}
+
+/// A copy of the argument 1, which is laid out as the first, of which nothing else is read.
+std::optional<Work> copy_like(const Node& node) {
+  auto work = pointwise(node);
+  if (work) work->arguments[0].assign(node.args()[0].value()->meta.sizes.size(), -1);
+  return work;
 }
 
 std::optional<Work> constant(const Node& node) {
@@ -84,10 +103,6 @@ std::optional<Work> constant(const Node& node) {
   work.arguments.resize(node.args().size());
   work.results.push_back(place_without(work.space.size(), 0, false));
   return work;
-}
-
-bool is_narrow(at::ScalarType dtype) {
-  return dtype == at::kBFloat16 || dtype == at::kHalf;
 }
 
 /// A sum of the first operand and the second times a number. In 16 bits ATen rounds operands of
@@ -105,6 +120,11 @@ std::optional<Work> scaled_sum(const Node& node) {
 /// ATen rounds each step in half precision, where numbers become infinite soon.
 std::optional<Work> wide_floating(const Node& node) {
   return node.result(0)->meta.dtype == at::kHalf ? std::nullopt : floating(node);
+}
+
+/// In 16 bits ATen rounds in between.
+std::optional<Work> full_floating(const Node& node) {
+  return is_narrow(node.result(0)->meta.dtype) ? std::nullopt : floating(node);
 }
 
 std::optional<Work> known_power(const Node& node) {
@@ -229,10 +249,44 @@ void lerp(Emitter& e) {
   e.out(0, select(abs(weight) < 0.5, from + weight * (to - from), to - (to - from) * (1 - weight)));
 }
 
+/// The gradient of a loss for each element of the argument 1, where the argument `reduction` says
+/// that the loss is their mean.
+double share_of_mean(Emitter& e, size_t reduction) {
+  if (e.node().args()[reduction].constant().toInt() != 1) return 1;
+  return 1 / static_cast<double>(e.node().args()[1].value()->meta.numel().fixed());
+}
+
 void mse_backward(Emitter& e) {
-  const bool is_mean = e.node().args()[3].constant().toInt() == 1;
-  const auto count = static_cast<double>(e.node().args()[1].value()->meta.numel().fixed());
-  e.out(0, e.in(0) * (e.in(1) - e.in(2)) * (is_mean ? 2 / count : 2));
+  e.out(0, e.in(0) * (e.in(1) - e.in(2)) * (2 * share_of_mean(e, 3)));
+}
+
+void smooth_l1_backward(Emitter& e) {
+  const Formula grad = e.in(0) * share_of_mean(e, 3), off = e.in(1) - e.in(2);
+  const double beta = e.number(4);
+  const Formula between = beta == 0 ? grad * off : grad * off / beta;
+  e.out(0, select(off <= -beta, -grad, select(off >= beta, grad, between)));
+}
+
+void huber_backward(Emitter& e) {
+  const Formula grad = e.in(0) * share_of_mean(e, 3), off = e.in(1) - e.in(2);
+  const double delta = e.number(4);
+  e.out(0, select(off <= -delta, -grad * delta, select(off >= delta, grad * delta, grad * off)));
+}
+
+void log_sigmoid(Emitter& e) {
+  const Formula x = e.in(0), shrunk = exp(-abs(x));
+  e.out(0, minimum(x, 0) - log1p(shrunk));
+  e.out(1, shrunk);
+}
+
+void log_sigmoid_backward(Emitter& e) {
+  const Formula x = e.in(1), shrunk = e.in(2), ratio = shrunk / (1 + shrunk);
+  e.out(0, e.in(0) * select(x < 0, 1 - ratio, ratio));
+}
+
+void x_log_y(Emitter& e) {
+  const Formula x = e.in(0), y = e.in(1);
+  e.out(0, select(equal(x, x.number(0)) & equal(y, y), 0, x * log(y)));
 }
 
 void bce_backward(Emitter& e) {
@@ -292,10 +346,13 @@ const Rule pointwise_rules[] = {
     {"aten.clamp", numeric, [](Emitter& e) { e.out(0, clamp(e, e.in(0), 1, 2)); }},
     {"aten.clamp_min", numeric, [](Emitter& e) { e.out(0, maximum(e.in(0), e.in(1))); }},
     {"aten.clamp_max", numeric, [](Emitter& e) { e.out(0, minimum(e.in(0), e.in(1))); }},
+    {"aten.clamp_min.Tensor", numeric, apply_two<Op::Maximum>},
+    {"aten.clamp_max.Tensor", numeric, apply_two<Op::Minimum>},
     {"aten.square", numeric, [](Emitter& e) { e.out(0, e.in(0) * e.in(0)); }},
     {"aten.reciprocal", floating, [](Emitter& e) { e.out(0, 1 / e.in(0)); }},
     {"aten.pow.Tensor_Scalar", known_power, power},
     {"aten.pow.Tensor_Tensor", floating, apply_two<Op::Pow>},
+    {"aten.xlogy.Tensor", floating, x_log_y},
     {"aten.addcmul", numeric, [](Emitter& e) { e.out(0, e.in(0) + e.in(3) * e.in(1) * e.in(2)); }},
     {"aten.addcdiv", floating,
      [](Emitter& e) { e.out(0, e.in(0) + e.in(3) * (e.in(1) / e.in(2))); }},
@@ -357,7 +414,11 @@ const Rule pointwise_rules[] = {
      [](Emitter& e) { e.out(0, e.in(0) * (1 - e.in(1)) * e.in(1)); }},
     {"aten.native_dropout_backward", floating,
      [](Emitter& e) { e.out(0, e.in(0) * e.in(1) * e.in(2)); }},
+    {"aten.log_sigmoid_forward", floating_pair, log_sigmoid},
+    {"aten.log_sigmoid_backward", full_floating, log_sigmoid_backward},
     {"aten.mse_loss_backward", wide_floating, mse_backward},
+    {"aten.smooth_l1_loss_backward", full_floating, smooth_l1_backward},
+    {"aten.huber_loss_backward", full_floating, huber_backward},
     {"aten.binary_cross_entropy_backward", floating, bce_backward},
     {"aten.where.self", choice, [](Emitter& e) { e.out(0, select(e.raw(0), e.in(1), e.in(2))); }},
     {"aten.masked_fill.Scalar", choice,
@@ -385,6 +446,7 @@ const Rule pointwise_rules[] = {
     {"aten.bitwise_not", logic, [](Emitter& e) { e.out(0, !e.raw(0)); }},
     {"aten.clone", conversion, convert},
     {"aten._to_copy", conversion, convert},
+    {"aten.copy", copy_like, given_value<1>},
     {"aten.zeros_like", constant, constant_value<0>},
     {"aten.ones_like", constant, constant_value<1>},
     {"aten.full_like", constant, given_value<1>},

@@ -2,6 +2,8 @@
 
 #include <unordered_map>
 
+#include "ops/facts/facts.h"
+
 namespace ahead::native {
 namespace {
 
@@ -11,6 +13,10 @@ bool is_for_kernels(const TensorMeta& meta) {
          meta.numel() != 0;
 }
 
+bool is_unused(const Value& value) {
+  return value.users().empty() && value.output_uses() == 0;
+}
+
 }  // namespace
 
 uint32_t Work::reduced(size_t result) const {
@@ -18,8 +24,9 @@ uint32_t Work::reduced(size_t result) const {
   for (size_t dim = 0; dim < space.size(); ++dim) {
     if (space[dim] != 1) lacking |= 1u << dim;
   }
-  for (const int8_t dim : results[result]) {
-    if (dim >= 0) lacking &= ~(1u << dim);
+  for (const Follows& follows : results[result]) {
+    for (int i = 0; !follows.is_none() && i < follows.count; ++i)
+      lacking &= ~(1u << (follows.dim + i));
   }
   return lacking;
 }
@@ -61,10 +68,16 @@ Formula Emitter::raw(size_t argument, size_t like) {
   return {&builder(), builder().number(type, held_by(dtype, arg.constant().toScalar()))};
 }
 
+Formula Emitter::at_position(Formula value, Formula place) {
+  // Throws where columns are not counted as that dimension is.
+  position();
+  return {&builder(), builder().at_column(value.id, place.id)};
+}
+
 const Rule* find_rule(const Operator& op) {
   static const auto* rules = [] {
     auto* table = new std::unordered_map<const Operator*, const Rule*>;
-    for (const Rule* family : {pointwise_rules, row_rules}) {
+    for (const Rule* family : {pointwise_rules, row_rules, index_rules}) {
       for (const Rule* rule = family; rule->name != nullptr; ++rule) {
         const Operator* known = Operator::find(rule->name);
         if (known != nullptr) table->emplace(known, rule);
@@ -78,13 +91,19 @@ const Rule* find_rule(const Operator& op) {
 
 std::optional<Work> work_of(const Node& node) {
   const Rule* rule = find_rule(node.op());
-  if (rule == nullptr || node.has(Tag::Effect) || node.has(Tag::Random)) return std::nullopt;
-  bool fits = true;
+  if (rule == nullptr || node.has(Tag::Random)) return std::nullopt;
+  // What writes to tensors without saying so has a rule for the calls in which it does not.
+  if (node.has(Tag::Effect) && ops::facts(node.op()).hidden_writes.empty()) return std::nullopt;
+  bool fits = !node.results().empty() && node.result(0) != nullptr;
   node.for_each_operand([&](const Value* value) { fits = fits && is_for_kernels(value->meta); });
-  for (const Value* result : node.results())
-    fits = fits && (result == nullptr || is_for_kernels(result->meta));
-  if (!fits || node.results().empty() || node.result(0) == nullptr) return std::nullopt;
-  return rule->work(node);
+  if (!fits || !is_for_kernels(node.result(0)->meta)) return std::nullopt;
+  auto work = rule->work(node);
+  for (size_t i = 0; work && i < node.results().size(); ++i) {
+    const Value* result = node.result(i);
+    if (result == nullptr) continue;
+    fits = fits && (i < work->results.size() ? is_for_kernels(result->meta) : is_unused(*result));
+  }
+  return fits ? std::move(work) : std::nullopt;
 }
 
 }  // namespace ahead::native

@@ -13,16 +13,28 @@ namespace ahead::native {
 
 /// The loops that an operator needs: a space of dimensions, and how tensors lie in it.
 struct Work {
-  /// For each dimension of a tensor the dimension of the space that it follows; -1: it has one
-  /// element, and is the same along all of the space.
-  using Place = c10::SmallVector<int8_t, 6>;
+  /// The dimensions of the space that a dimension of a tensor follows: so many from this one on,
+  /// one inside the other. -1: it has one element, and is the same along all of the space.
+  struct Follows {
+    Follows(int dim, int count = 1)
+        : dim(static_cast<int8_t>(dim)), count(static_cast<int8_t>(count)) {}
+    bool is_none() const { return dim < 0; }
+
+    int8_t dim, count;
+  };
+  /// For each dimension of a tensor what it follows.
+  using Place = c10::SmallVector<Follows, 6>;
 
   c10::SmallVector<int64_t, 6> space;
   /// By position. What is no tensor, or is taken for its shape only, has none.
   std::vector<Place> arguments;
+  /// By position. Results behind the last one are not computed: nobody may want them.
   std::vector<Place> results;
   /// The dimensions along which it sums up in order to compute what varies along them; bits.
   uint32_t row_dims = 0;
+  /// The arguments of which other elements are read than those that lie in the space; bits. They
+  /// must be in memory.
+  uint32_t picked = 0;
 
   /// The dimensions that a result is summed up over.
   uint32_t reduced(size_t result) const;
@@ -46,6 +58,14 @@ class Emitter {
   Formula constant(Type type, double value) { return {&builder(), builder().number(type, value)}; }
   double number(size_t argument) const;
   bool flag(size_t argument) const;
+  /// The whole numbers of an argument, which must lie in [0, size), or be `other`.
+  virtual Formula index(size_t argument, int64_t size, std::optional<int64_t> other = {}) = 0;
+  /// An argument, at a place along one of its dimensions, in its own type.
+  virtual Formula at(size_t argument, size_t dim, Formula place) = 0;
+  /// The position along the dimension of a row.
+  virtual Formula position() = 0;
+  /// What a value is at a position along the dimension of a row, which is the same for all of it.
+  Formula at_position(Formula value, Formula place);
   /// Whether somebody wants this result.
   virtual bool wants(size_t result) const = 0;
 
@@ -54,6 +74,12 @@ class Emitter {
   /// Gives a result the sum of a value over the dimensions that the result lacks, divided by a
   /// number.
   virtual void out_sum(size_t result, Formula value, double divisor = 1) = 0;
+  /// Gives a result the sum over all rows of a value that each row has once, divided by such a sum
+  /// of another value if that is given.
+  virtual void out_sum_of_rows(size_t result, Formula value,
+                               std::optional<Formula> divisor = {}) = 0;
+  /// Lets a call fail, as ATen does, where something is true.
+  virtual void refuse(Formula wrong, void (*fail)()) = 0;
   /// How many elements there are along the dimensions of a row (Work::row_dims).
   virtual double row_length() const = 0;
 
@@ -85,5 +111,6 @@ std::optional<Work> work_of(const Node& node);
 /// Rules of one family, by their names in graphs; null: the end.
 extern const Rule pointwise_rules[];
 extern const Rule row_rules[];
+extern const Rule index_rules[];
 
 }  // namespace ahead::native

@@ -35,6 +35,22 @@ INLINE V load_lanes(const T* p, long stride, Tail m) {
   return r;
 }
 )"},
+    // In each lane another place along a dimension, whose elements are so far apart.
+    {"Places", R"(
+struct Places { I place; long apart, step; };
+template <class V, class T>
+INLINE V load_lanes(const T* p, Places at, Full) {
+  V r;
+  for (int i = 0; i < LANES; ++i) r[i] = p[at.place[i] * at.apart + i * at.step];
+  return r;
+}
+template <class V, class T>
+INLINE V load_lanes(const T* p, Places at, Tail m) {
+  V r{};
+  for (int i = 0; i < m.n; ++i) r[i] = p[at.place[i] * at.apart + i * at.step];
+  return r;
+}
+)"},
     {"store_lanes", R"(
 template <class V, class T>
 INLINE void store_lanes(T* p, V v, Full) {
@@ -66,8 +82,8 @@ INLINE F load_f32(const float* p, Tail m) {
   return __builtin_ia32_maskloadps256((const F*)p, iota_i() < m.n);
 }
 #endif
-template <class M>
-INLINE F load_f32(const float* p, long stride, M m) { return load_lanes<F>(p, stride, m); }
+template <class S, class M>
+INLINE F load_f32(const float* p, S stride, M m) { return load_lanes<F>(p, stride, m); }
 )"},
     {"store_f32", R"(
 template <class M>
@@ -92,8 +108,8 @@ INLINE D load_f64(const double* p, Tail m) {
   return __builtin_ia32_loadupd512_mask(p, D{}, tail_bits(m));
 }
 #endif
-template <class M>
-INLINE D load_f64(const double* p, long stride, M m) { return load_lanes<D>(p, stride, m); }
+template <class S, class M>
+INLINE D load_f64(const double* p, S stride, M m) { return load_lanes<D>(p, stride, m); }
 )"},
     {"store_f64", R"(
 template <class M>
@@ -109,8 +125,8 @@ INLINE void store_f64(double* p, D v, long stride, M m) { store_lanes(p, v, stri
     {"load_i64", R"(
 template <class M>
 INLINE L load_i64(const long* p, M m) { return load_lanes<L>(p, m); }
-template <class M>
-INLINE L load_i64(const long* p, long stride, M m) { return load_lanes<L>(p, stride, m); }
+template <class S, class M>
+INLINE L load_i64(const long* p, S stride, M m) { return load_lanes<L>(p, stride, m); }
 )"},
     {"store_i64", R"(
 template <class M>
@@ -118,11 +134,26 @@ INLINE void store_i64(long* p, L v, M m) { store_lanes(p, v, m); }
 template <class M>
 INLINE void store_i64(long* p, L v, long stride, M m) { store_lanes(p, v, stride, m); }
 )"},
+    // Whole numbers that lie in the range of int.
+    {"load_index", R"(
+INLINE I load_index(const long* p, long stride, Full) {
+  I r;
+  for (int i = 0; i < LANES; ++i) r[i] = (int)p[i * stride];
+  return r;
+}
+INLINE I load_index(const long* p, long stride, Tail m) {
+  I r{};
+  for (int i = 0; i < m.n; ++i) r[i] = (int)p[i * stride];
+  return r;
+}
+template <class M>
+INLINE I load_index(const long* p, M m) { return load_index(p, 1, m); }
+)"},
     {"load_i32", R"(
 template <class M>
 INLINE I load_i32(const int* p, M m) { return load_lanes<I>(p, m); }
-template <class M>
-INLINE I load_i32(const int* p, long stride, M m) { return load_lanes<I>(p, stride, m); }
+template <class S, class M>
+INLINE I load_i32(const int* p, S stride, M m) { return load_lanes<I>(p, stride, m); }
 )"},
     {"store_i32", R"(
 template <class M>

@@ -59,6 +59,11 @@ std::string name_of(const char* kind, int64_t index) {
   return kind + std::to_string(index);
 }
 
+/// Whether a sum has an array of numbers, to which rows add.
+bool has_array(const Kernel::Sum& sum) {
+  return sum.kind == Kernel::Sum::Kind::EachColumn || sum.kind == Kernel::Sum::Kind::EachElement;
+}
+
 /// A body for whole vectors of columns, and once more for those that are left. Sums of short bodies
 /// are taken in several parts, since each addition has to wait for the one before.
 constexpr const char* for_columns = R"(template <class Body>
@@ -146,6 +151,9 @@ class Printer {
   std::string expression(TermId id, int32_t pass);
   std::string arithmetic(const Term& term);
   std::string load(const Term& term);
+  std::string load_at(const Term& term);
+  std::string row_start(const Term& load) const;
+  std::string load_word(const Term& load) const;
   std::string number(const Term& term);
   std::string convert(const Term& term);
   std::string condition(TermId id, Type type) const {
@@ -155,6 +163,7 @@ class Printer {
     return "mask_i(" + t(term.operands[0]) + " " + sign + " " + t(term.operands[1]) + ")";
   }
   std::string identity(const Term& term) const;
+  std::string element(size_t sum) const;
   void print_reduction_end(TermId id, bool in_parts);
   bool is_taken_in_parts(const Phase& phase) const;
   void store(const std::string& value, int32_t target, bool in_pass);
@@ -184,13 +193,14 @@ void Printer::add_sizes() {
   const int64_t columns = kernel_.num_columns();
   for (const Kernel::Sum& sum : kernel_.sums) {
     sizes.push_back(printed_.sum_bytes);
-    const int64_t count = sum.kind == Kernel::Sum::Kind::EachColumn ? columns : 1;
-    printed_.sum_bytes += (count * words_for(term(sum.term).type).bytes + 63) / 64 * 64;
+    printed_.sum_bytes +=
+        (kernel_.length(sum) * words_for(term(sum.term).type).bytes + 63) / 64 * 64;
   }
   row_buffer_at_ = sizes.size();
   // Room for whole vectors; not a power of two, at which buffers would share lines of the cache.
   const int64_t row_bytes = (columns * 8 + 63) / 64 * 64 + 64;
   sizes.push_back(row_bytes);
+  for (const Buffer& buffer : kernel_.buffers) sizes.push_back(buffer.picked);
   printed_.scratch_bytes = row_bytes * phases_.num_row_buffers;
   const bool has_row_work = std::any_of(kernel_.terms.begin(), kernel_.terms.end(),
                                         [](const Term& term) { return is_row_reduction(term.op); });
@@ -205,7 +215,7 @@ void Printer::print_function() {
   for (size_t i = 0; i < kernel_.sums.size(); ++i) {
     const Kernel::Sum& sum = kernel_.sums[i];
     const TypeWords& type = words_for(term(sum.term).type);
-    if (sum.kind == Kernel::Sum::Kind::EachColumn) {
+    if (has_array(sum)) {
       line(std::string(type.scalar) + "* const a" + std::to_string(i) + " = (" + type.scalar +
            "*)(sums + " + size(first_sum_ + i) + ");");
     } else {
@@ -220,7 +230,7 @@ void Printer::print_function() {
   close();
   for (size_t i = 0; i < kernel_.sums.size(); ++i) {
     const Kernel::Sum& sum = kernel_.sums[i];
-    if (sum.kind == Kernel::Sum::Kind::EachColumn) continue;
+    if (has_array(sum)) continue;
     const std::string name = name_of("a", static_cast<int64_t>(i));
     const bool is_all = sum.kind == Kernel::Sum::Kind::All;
     line("*(" + std::string(words_for(term(sum.term).type).scalar) + "*)(sums + " +
@@ -283,10 +293,22 @@ void Printer::print_pass(const Phase& phase, int32_t number) {
     open("for (long " + j + " = 0; " + j + " < " + size(kernel_.rows.size() + axis) + "; ++" + j +
          ")");
   }
+  const auto for_each_part = [&](const auto& use) {
+    for (const size_t i : phase.sums) {
+      if (kernel_.sums[i].kind == Kernel::Sum::Kind::EachElement)
+        use(i, words_for(term(kernel_.sums[i].term).type));
+    }
+  };
+  for_each_part([&](size_t i, const TypeWords& type) {
+    line(std::string(type.vector) + " q" + std::to_string(i) + " = " + type.set + "(0);");
+  });
   open(std::string(in_parts ? "for_columns_by_4" : "for_columns") +
        "(columns, [&](long i, auto w, int part) __attribute__((always_inline))");
   print_cells(phase, number);
   close("});");
+  for_each_part([&](size_t i, const TypeWords&) {
+    line(element(i) + " += sum_lanes(q" + std::to_string(i) + ");");
+  });
   if (outer != 0) line("at += columns;");
   for (size_t axis = 0; axis < outer; ++axis) close();
   for (const TermId id : phase.reductions) print_reduction_end(id, in_parts);
@@ -311,7 +333,9 @@ void Printer::print_cells(const Phase& phase, int32_t number) {
       line(std::string("store_") + type.dtype + "(" + place + ", load_" + type.dtype + "(" + place +
            ", w) + " + t(sum.term) + ", w);");
     } else {
-      line(name + " = " + name + " + keep_first(" + t(sum.term) + ", 0, w);");
+      const std::string all =
+          sum.kind == Kernel::Sum::Kind::EachElement ? name_of("q", static_cast<int64_t>(i)) : name;
+      line(all + " = " + all + " + keep_first(" + t(sum.term) + ", 0, w);");
     }
   }
   for (const TermId id : phase.reductions) {
@@ -324,6 +348,23 @@ void Printer::print_cells(const Phase& phase, int32_t number) {
             : (term(id).op == Op::RowMax ? "maximum(" : "minimum(") + name + ", " + value + ")";
     line(name + " = " + combined + ";");
   }
+}
+
+/// The element of a sum that the columns of the innermost loop are summed up in.
+std::string Printer::element(size_t sum) const {
+  const auto index = static_cast<size_t>(kernel_.sums[sum].buffer);
+  const Buffer& into = kernel_.buffers[index];
+  std::string place = "0";
+  for (size_t axis = 0; axis < into.rows.size(); ++axis) {
+    if (into.rows[axis] != 0)
+      place += " + r" + std::to_string(axis) + " * " + size(stride_index(index, axis));
+  }
+  for (size_t axis = 0; axis < into.columns.size(); ++axis) {
+    if (into.columns[axis] != 0)
+      place += " + j" + std::to_string(axis) + " * " +
+               size(stride_index(index, kernel_.rows.size() + axis));
+  }
+  return "a" + std::to_string(sum) + "[" + place + "]";
 }
 
 std::string Printer::identity(const Term& term) const {
@@ -378,22 +419,55 @@ void Printer::store(const std::string& value, int32_t target, bool in_pass) {
        (is_dense ? ", w);" : ", " + stride + ", w);"));
 }
 
-std::string Printer::load(const Term& load) {
+/// The word that reads the buffer of a load.
+std::string Printer::load_word(const Term& load) const {
+  const at::ScalarType dtype = buffer(load.buffer).dtype;
+  const bool is_index = load.type == Type::I32 && dtype == at::kLong;
+  return std::string("load_") + (is_index ? "index" : memory_words_of(dtype).suffix) + "(";
+}
+
+/// Where the elements of a load begin, for the columns that the innermost loop walks.
+std::string Printer::row_start(const Term& load) const {
   const Buffer& from = buffer(load.buffer);
-  const std::string word = std::string("load_") + memory_words_of(from.dtype).suffix + "(";
-  std::string place = name_of("p", load.buffer);
   const auto index = static_cast<size_t>(load.buffer);
-  if (!load.by_row && !load.by_column) {
-    return word + "(" + memory_words_of(from.dtype).scalar + "*)b[" + std::to_string(load.buffer) +
-           "], 0L, Full{})";
-  }
-  if (!load.by_column) return word + place + ", 0L, Full{})";
-  const size_t num_columns = from.columns.size();
-  for (size_t axis = 0; axis + 1 < num_columns; ++axis) {
+  if (!load.by_row && !load.by_column)
+    return std::string("(") + memory_words_of(from.dtype).scalar + "*)b[" + std::to_string(index) +
+           "]";
+  std::string place = name_of("p", load.buffer);
+  for (size_t axis = 0; axis + 1 < from.columns.size(); ++axis) {
     if (from.columns[axis] != 0)
       place += " + j" + std::to_string(axis) + " * " +
                size(stride_index(index, kernel_.rows.size() + axis));
   }
+  return place;
+}
+
+/// A place is the same for all columns, or is another one in each lane.
+std::string Printer::load_at(const Term& load) {
+  const Buffer& from = buffer(load.buffer);
+  const auto index = static_cast<size_t>(load.buffer);
+  const TermId place = load.operands[0];
+  const std::string apart = size(row_buffer_at_ + 1 + index);
+  const int64_t step = from.columns.empty() ? 0 : from.columns.back();
+  const std::string along =
+      size(stride_index(index, kernel_.rows.size() + from.columns.size() - 1));
+  std::string start = row_start(load);
+  if (!term(place).by_column) start += " + " + t(place) + "[0] * " + apart;
+  if (step != 0) start += " + i * " + along;
+  if (term(place).by_column) {
+    return load_word(load) + start + ", Places{" + t(place) + ", " + apart + ", " +
+           (step == 0 ? "0" : along) + "}, w)";
+  }
+  if (step == 1) return load_word(load) + start + ", w)";
+  return load_word(load) + start + (step == 0 ? ", 0L, Full{})" : ", " + along + ", w)");
+}
+
+std::string Printer::load(const Term& load) {
+  const Buffer& from = buffer(load.buffer);
+  const std::string word = load_word(load), place = row_start(load);
+  const auto index = static_cast<size_t>(load.buffer);
+  if (!load.by_column) return word + place + ", 0L, Full{})";
+  const size_t num_columns = from.columns.size();
   if (from.columns.back() == 0) return word + place + ", 0L, Full{})";
   if (from.columns.back() == 1) return word + place + " + i, w)";
   const std::string stride = size(stride_index(index, kernel_.rows.size() + num_columns - 1));
@@ -494,6 +568,8 @@ std::string Printer::expression(TermId id, int32_t pass) {
            std::to_string(kept) + " * " + size(row_buffer_at_) + ") + " + column() + ", w)";
   }
   if (own.op == Op::Load) return load(own);
+  if (own.op == Op::LoadAt) return load_at(own);
+  if (own.op == Op::Position) return std::string("iota_i() + (int)(first + ") + column() + ")";
   if (own.op == Op::Number) return number(own);
   return own.op == Op::Convert ? convert(own) : arithmetic(own);
 }

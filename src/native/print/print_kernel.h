@@ -24,8 +24,8 @@ struct PrintedKernel {
   std::string text;
   int lanes = 0;
   /// In this order: the sizes of row axes, those of column axes, for each buffer how far apart
-  /// elements are along these, for each sum where it begins in `sums` (in bytes), and the bytes
-  /// from one row buffer in `scratch` to the next.
+  /// elements are along these, for each sum where it begins in `sums` (in bytes), the bytes from
+  /// one row buffer in `scratch` to the next, and Buffer::picked of each buffer.
   std::vector<int64_t> sizes;
   std::vector<double> numbers;
   int64_t sum_bytes = 0;      ///< of `sums`, which a call adds to
