@@ -70,15 +70,20 @@ std::string describe(const FusedGraph& fused) {
   return text + fused.graph.str();
 }
 
-/// For so many choices of sizes oneDNN multiplies. It makes code for each, keeps no more than about
-/// a thousand pieces of code, and making one takes longer than several products.
-constexpr size_t most_choices_with_code = 16;
+}  // namespace
 
-aot::Executable compile_fixed(const aot::CompileRequest& request, Multiplier multiplier) {
+aot::Executable compile(const aot::CompileRequest& request) {
+  if (request.graph.find_input({Slot::Kind::Sizes, 0}) >= 0) {
+    return by_sizes(request.graph, [name = request.name](const Graph& graph) {
+      aot::CompileRequest fixed{graph, {}};
+      fixed.name = name;
+      return compile(fixed);
+    });
+  }
   Graph graph(request.graph);
   merge_products(graph);
   FusedGraph fused = fuse(graph);
-  choose_products(fused.graph, multiplier);
+  choose_products(fused.graph, fastest_multiplier());
   if (request.report) request.report("fused", describe(fused));
   const auto kernels = kernels_of(fused.graph, request);
   const aot::GraphCompiler call_kernel = [&](const aot::CompileRequest& group) -> aot::Executable {
@@ -97,19 +102,6 @@ aot::Executable compile_fixed(const aot::CompileRequest& request, Multiplier mul
           [interpreter](std::vector<at::Tensor>&& args) {
             return interpreter->begin(std::move(args));
           }};
-}
-
-}  // namespace
-
-aot::Executable compile(const aot::CompileRequest& request) {
-  if (request.graph.find_input({Slot::Kind::Sizes, 0}) < 0)
-    return compile_fixed(request, fastest_multiplier());
-  return by_sizes(request.graph, [name = request.name](const Graph& graph, size_t count) {
-    aot::CompileRequest fixed{graph, {}};
-    fixed.name = name;
-    return compile_fixed(fixed,
-                         count < most_choices_with_code ? fastest_multiplier() : Multiplier::ATen);
-  });
 }
 
 BackendTraits traits() {
