@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ahead/graph.h"
+#include "ahead/kernel_counts.h"
 
 namespace ahead::aot {
 
@@ -87,6 +88,9 @@ struct CompileRequest {
   /// Takes what the backend wants people to see of its work: the name of a stage, and its program
   /// as text. May be empty.
   std::function<void(const std::string& stage, std::string text)> report = {};
+  /// What the backend counts of its kernels is added to this, also of those that it makes later for
+  /// other sizes. May be null.
+  std::shared_ptr<KernelCounts> kernel_counts = {};
 };
 
 /// Turns a graph into something that runs. It is made of a function of a CompileRequest, or of a

@@ -55,10 +55,24 @@ Compilers compilers_for(const Options& options) {
   return {compiler, compiler, compiler};
 }
 
-Compilers with_checks(Compilers compilers, const Options& options) {
+/// A compiler whose requests say what a callable wants of all its graphs.
+aot::GraphCompiler with_wishes(aot::GraphCompiler compiler,
+                               std::shared_ptr<aot::KernelCounts> counts) {
+  if (!compiler) return compiler;
+  return [compiler = std::move(compiler),
+          counts = std::move(counts)](const aot::CompileRequest& request) {
+    aot::CompileRequest wishing(request);
+    wishing.kernel_counts = counts;
+    return compiler(wishing);
+  };
+}
+
+Compilers with_checks(Compilers compilers, const Options& options,
+                      const std::shared_ptr<aot::KernelCounts>& counts) {
   for (aot::GraphCompiler* compiler :
        {&compilers.forward, &compilers.backward, &compilers.inference}) {
-    *compiler = runtime::with_custom_op_check(std::move(*compiler), options.custom_op_aliasing);
+    *compiler = runtime::with_custom_op_check(with_wishes(std::move(*compiler), counts),
+                                              options.custom_op_aliasing);
   }
   return compilers;
 }
@@ -160,7 +174,8 @@ bool CompiledCore::State::learn_leaves(const observe::Tape& tape) {
 
 CompiledCore::CompiledCore(Options options)
     : options_(checked(std::move(options))),
-      compilers_(with_checks(compilers_for(options_), options_)),
+      kernel_counts_(std::make_shared<aot::KernelCounts>()),
+      compilers_(with_checks(compilers_for(options_), options_, kernel_counts_)),
       traces_function_(false),
       state_(std::make_unique<State>()) {
   for (const auto& module : options_.watch) state_->modules.add(checked(module));
@@ -168,7 +183,8 @@ CompiledCore::CompiledCore(Options options)
 
 CompiledCore::CompiledCore(Options options, Compilers compilers)
     : options_(checked(std::move(options))),
-      compilers_(with_checks(std::move(compilers), options_)),
+      kernel_counts_(std::make_shared<aot::KernelCounts>()),
+      compilers_(with_checks(std::move(compilers), options_, kernel_counts_)),
       traces_function_(true),
       state_(std::make_unique<State>()) {
   for (const auto& module : options_.watch) state_->modules.add(checked(module));
@@ -193,7 +209,11 @@ CompileStats CompiledCore::stats() const {
           .guard_failures = state_->guard_failures,
           .trace_seconds = state_->trace_seconds,
           .compile_seconds = state_->compile_seconds,
-          .backwards = count_backwards(*state_)};
+          .backwards = count_backwards(*state_),
+          .kernels = kernel_counts_->kernels,
+          .kernels_compiled = kernel_counts_->compiled,
+          .kernels_from_cache = kernel_counts_->from_cache,
+          .kernels_failed = kernel_counts_->failed};
 }
 
 std::vector<Program> CompiledCore::programs() const {

@@ -27,6 +27,14 @@ std::optional<Kernel> lowered(const Graph& graph) {
   }
 }
 
+void count(const std::vector<KernelOrigin>& origins, aot::KernelCounts& counts) {
+  for (const KernelOrigin origin : origins) {
+    ++(origin == KernelOrigin::Nowhere ? counts.failed : counts.kernels);
+    counts.compiled += origin == KernelOrigin::Compiler;
+    counts.from_cache += origin == KernelOrigin::Cache;
+  }
+}
+
 /// The kernels of all sub-graphs of a graph, by sub-graph.
 std::unordered_map<const Graph*, std::shared_ptr<const KernelCall>> kernels_of(
     const Graph& graph, const aot::CompileRequest& request) {
@@ -42,7 +50,10 @@ std::unordered_map<const Graph*, std::shared_ptr<const KernelCall>> kernels_of(
     if (node.op().in_dispatcher()) continue;
     const Graph* sub_graph = node.args()[0].graph().get();
     std::optional<Kernel> kernel = lowered(*sub_graph);
-    if (!kernel) continue;
+    if (!kernel) {
+      if (request.kernel_counts) ++request.kernel_counts->failed;
+      continue;
+    }
     PrintedKernel printed = print_kernel(*kernel, vector_bytes);
     sources.push_back({printed.name, printed.text});
     groups.push_back({sub_graph, std::move(*kernel), std::move(printed)});
@@ -53,7 +64,9 @@ std::unordered_map<const Graph*, std::shared_ptr<const KernelCall>> kernels_of(
     request.report("kernels", std::move(text));
   }
   std::unordered_map<const Graph*, std::shared_ptr<const KernelCall>> kernels;
-  const std::vector<KernelAddress> addresses = build_kernels(sources);
+  std::vector<KernelOrigin> origins;
+  const std::vector<KernelAddress> addresses = build_kernels(sources, &origins);
+  if (request.kernel_counts) count(origins, *request.kernel_counts);
   for (size_t i = 0; i < groups.size(); ++i) {
     if (addresses[i] == nullptr) continue;
     auto& [sub_graph, kernel, printed] = groups[i];
@@ -74,11 +87,13 @@ std::string describe(const FusedGraph& fused) {
 
 aot::Executable compile(const aot::CompileRequest& request) {
   if (request.graph.find_input({Slot::Kind::Sizes, 0}) >= 0) {
-    return by_sizes(request.graph, [name = request.name](const Graph& graph) {
-      aot::CompileRequest fixed{graph, {}};
-      fixed.name = name;
-      return compile(fixed);
-    });
+    return by_sizes(request.graph,
+                    [name = request.name, counts = request.kernel_counts](const Graph& graph) {
+                      aot::CompileRequest fixed{graph, {}};
+                      fixed.name = name;
+                      fixed.kernel_counts = counts;
+                      return compile(fixed);
+                    });
   }
   Graph graph(request.graph);
   merge_products(graph);

@@ -1,4 +1,3 @@
-#include <dirent.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,9 +11,13 @@
 #include "native/build/kernel_library.h"
 #include "native/build/loader.h"
 #include "native/build/process.h"
+#include "native/temporary_cache.h"
 #include "native/variants.h"
 
 namespace ahead::native::build_test {
+
+using test::EnvironmentVariable;
+using test::names_in;
 
 /// A kernel that adds a number to eight others.
 KernelSource adding(int number) {
@@ -37,46 +40,9 @@ float added_by(KernelAddress kernel) {
   return numbers[7];
 }
 
-std::vector<std::string> names_in(const std::string& folder) {
-  std::vector<std::string> names;
-  DIR* const stream = ::opendir(folder.c_str());
-  if (stream == nullptr) return names;
-  while (const dirent* entry = ::readdir(stream))
-    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
-  ::closedir(stream);
-  return names;
-}
-
-/// Sets a variable for as long as it lives.
-class EnvironmentVariable {
- public:
-  EnvironmentVariable(const char* name, const std::string& value)
-      : name_(name), before_(environment(name)) {
-    ::setenv(name, value.c_str(), 1);
-  }
-  EnvironmentVariable(const EnvironmentVariable&) = delete;
-  EnvironmentVariable& operator=(const EnvironmentVariable&) = delete;
-  ~EnvironmentVariable() {
-    before_.empty() ? ::unsetenv(name_) : ::setenv(name_, before_.c_str(), 1);
-  }
-
- private:
-  const char* name_;
-  std::string before_;
-};
-
 /// A cache of its own for each test.
 class Build : public ::testing::Test {
  protected:
-  void TearDown() override {
-    for (const char* part : {"/kernels", "/libraries", "/failed", "/work"}) {
-      for (const std::string& name : names_in(folder_ + part))
-        ::unlink((folder_ + part + "/" + name).c_str());
-      ::rmdir((folder_ + part).c_str());
-    }
-    EXPECT_EQ(::rmdir(folder_.c_str()), 0);
-  }
-
   BuildSettings settings() const { return {host_target(), folder_}; }
   std::string libraries() const { return folder_ + "/libraries"; }
 
@@ -91,7 +57,8 @@ class Build : public ::testing::Test {
     }
   }
 
-  const std::string folder_ = make_temporary_folder();
+  const test::TemporaryCache cache_;
+  const std::string& folder_ = cache_.path();
 };
 
 TEST_F(Build, CompilesAndRuns) {

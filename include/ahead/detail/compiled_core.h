@@ -37,6 +37,13 @@ struct CompileStats {
   /// Backwards of the programs in use: one for each choice of gradients that come in or are asked
   /// for, and for each layout of these. Of one program some dozens are kept.
   uint64_t backwards = 0;
+  /// Groups of operators that kernels of the native backend compute, in all programs that were
+  /// made, and how many different kernels were compiled for them or found in the cache on disk. The
+  /// rest were in the process already.
+  uint64_t kernels = 0, kernels_compiled = 0, kernels_from_cache = 0;
+  /// Groups that are left to ATen, since their kernel did not compile or load, or there is no
+  /// compiler; a warning says why.
+  uint64_t kernels_failed = 0;
 };
 
 namespace detail {
@@ -128,6 +135,7 @@ class AHEAD_API CompiledCore {
 
  private:
   const Options options_;
+  const std::shared_ptr<aot::KernelCounts> kernel_counts_;
   const Compilers compilers_;
   const bool traces_function_;
   std::unique_ptr<State> state_;

@@ -47,7 +47,8 @@ std::string KernelLibrary::key_of(const KernelSource& source) const {
   return digest(all);
 }
 
-std::vector<KernelAddress> KernelLibrary::build(const std::vector<KernelSource>& sources) {
+std::vector<KernelAddress> KernelLibrary::build(const std::vector<KernelSource>& sources,
+                                                std::vector<KernelOrigin>* origins) {
   const auto start = std::chrono::steady_clock::now();
   const int64_t process = ::getpid();
   std::vector<std::string> keys;
@@ -59,7 +60,7 @@ std::vector<KernelAddress> KernelLibrary::build(const std::vector<KernelSource>&
     for (size_t i = 0; i < sources.size(); ++i) {
       if (kernels_.count(keys[i]) != 0) continue;
       int64_t& builder = builders_[keys[i]];
-      if (std::exchange(builder, process) != process) wanted.push_back({keys[i], sources[i]});
+      if (std::exchange(builder, process) != process) wanted.push_back({keys[i], sources[i], i});
     }
   }
   {
@@ -75,6 +76,12 @@ std::vector<KernelAddress> KernelLibrary::build(const std::vector<KernelSource>&
     built_.wait(lock, [&] { return kernels_.count(key) != 0; });
     addresses.push_back(kernels_[key]);
   }
+  if (origins != nullptr) {
+    origins->clear();
+    for (const KernelAddress address : addresses)
+      origins->push_back(address == nullptr ? KernelOrigin::Nowhere : KernelOrigin::Process);
+    for (const Wanted& kernel : wanted) (*origins)[kernel.index] = kernel.origin;
+  }
   counters_.seconds += seconds_since(start);
   return addresses;
 }
@@ -84,7 +91,9 @@ void KernelLibrary::publish(const std::vector<Wanted>& wanted) {
   for (const Wanted& kernel : wanted) {
     kernels_[kernel.key] = kernel.address;
     builders_.erase(kernel.key);
-    if (kernel.address == nullptr) ++counters_.failed;
+    counters_.compiled += kernel.origin == KernelOrigin::Compiler;
+    counters_.loaded_from_cache += kernel.origin == KernelOrigin::Cache;
+    counters_.failed += kernel.origin == KernelOrigin::Nowhere;
   }
   built_.notify_all();
 }
@@ -119,8 +128,7 @@ void KernelLibrary::load_from_cache(std::vector<Wanted>& wanted) {
     }
     if (handle == nullptr) continue;
     kernel.address = ::dlsym(handle, kernel.source.name.c_str());
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (kernel.address != nullptr) ++counters_.loaded_from_cache;
+    if (kernel.address != nullptr) kernel.origin = KernelOrigin::Cache;
   }
 }
 
@@ -164,8 +172,7 @@ void KernelLibrary::load_compiled(const CompiledFile& file, std::vector<Wanted*>
       warn_about(file, kernel, reason);
       continue;
     }
-    std::lock_guard<std::mutex> lock(mutex_);
-    ++counters_.compiled;
+    kernel.origin = KernelOrigin::Compiler;
   }
 }
 
@@ -187,8 +194,9 @@ KernelLibrary& process_library() {
 
 }  // namespace
 
-std::vector<KernelAddress> build_kernels(const std::vector<KernelSource>& sources) {
-  return process_library().build(sources);
+std::vector<KernelAddress> build_kernels(const std::vector<KernelSource>& sources,
+                                         std::vector<KernelOrigin>* origins) {
+  return process_library().build(sources, origins);
 }
 
 BuildCounters build_counters() {

@@ -18,6 +18,14 @@ namespace ahead::native {
 /// The address of a kernel's function; null if it could not be had.
 using KernelAddress = void*;
 
+/// Where a kernel came from.
+enum class KernelOrigin : uint8_t {
+  Process,   ///< the process had it
+  Cache,     ///< the cache on disk
+  Compiler,  ///< it was compiled
+  Nowhere,   ///< it could not be had
+};
+
 /// What building kernels has come to in this process.
 struct BuildCounters {
   int64_t compiled = 0;
@@ -46,7 +54,8 @@ class KernelLibrary {
   explicit KernelLibrary(BuildSettings settings);
 
   /// See build_kernels.
-  std::vector<KernelAddress> build(const std::vector<KernelSource>& sources);
+  std::vector<KernelAddress> build(const std::vector<KernelSource>& sources,
+                                   std::vector<KernelOrigin>* origins = nullptr);
 
   BuildCounters counters() const;
 
@@ -54,7 +63,9 @@ class KernelLibrary {
   struct Wanted {
     std::string key;
     KernelSource source;
+    size_t index = 0;  ///< the first of the sources with this key
     KernelAddress address = nullptr;
+    KernelOrigin origin = KernelOrigin::Nowhere;
   };
 
   std::string key_of(const KernelSource& source) const;
@@ -79,8 +90,10 @@ class KernelLibrary {
 };
 
 /// The functions of these sources, in their order, compiled where neither this process nor the
-/// cache has them; null for those that cannot be had, which a warning explains.
-std::vector<KernelAddress> build_kernels(const std::vector<KernelSource>& sources);
+/// cache has them; null for those that cannot be had, which a warning explains. `origins`: gets
+/// where each came from.
+std::vector<KernelAddress> build_kernels(const std::vector<KernelSource>& sources,
+                                         std::vector<KernelOrigin>* origins = nullptr);
 
 /// What build_kernels has done so far.
 BuildCounters build_counters();
