@@ -190,6 +190,32 @@ TEST_F(Build, NeedsACompiler) {
   EXPECT_EQ(library.counters().failed, 2);
 }
 
+TEST_F(Build, NeedsNoCompilerForWhatIsInTheCache) {
+  BuildSettings other_compiler = settings(), none = settings(), none_with_other_flags = settings();
+  other_compiler.target.version += " and newer";
+  for (BuildSettings* without : {&none, &none_with_other_flags}) {
+    without->target.compiler.clear();
+    without->target.version.clear();
+  }
+  none_with_other_flags.target.flags.emplace_back("-fno-plt");
+
+  KernelLibrary(settings()).build({adding(1)});
+  KernelLibrary(other_compiler).build({adding(2)});
+  KernelLibrary library(none);
+  const std::vector<KernelAddress> kernels = library.build({adding(1), adding(2), adding(3)});
+  EXPECT_EQ(added_by(kernels[0]), 1);
+  EXPECT_EQ(added_by(kernels[1]), 2);
+  EXPECT_EQ(kernels[2], nullptr);
+  EXPECT_EQ(library.counters().loaded_from_cache, 2);
+  EXPECT_EQ(KernelLibrary(none_with_other_flags).build({adding(1)})[0], nullptr)
+      << "that is other code";
+
+  replace("/compilers", "", "another compiler");
+  EXPECT_EQ(KernelLibrary(none).build({adding(1)})[0], nullptr) << "damaged";
+  KernelLibrary(settings()).build({adding(4)});
+  EXPECT_NE(KernelLibrary(none).build({adding(1)})[0], nullptr) << "known again";
+}
+
 TEST_F(Build, UsesOnlyFoldersOfItsOwn) {
   EXPECT_TRUE(is_private_folder(folder_));
   ::chmod(folder_.c_str(), 0777);

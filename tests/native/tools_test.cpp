@@ -66,6 +66,17 @@ TEST(Stats, CountKernels) {
   EXPECT_EQ(count_of("from the cache", second), compiled);
 }
 
+TEST(Stats, AMachineWithoutACompilerUsesAFilledCache) {
+  const test::TemporaryCache cache;
+  const std::string filled = train(cache.path());
+  const EnvironmentVariable none("AHEAD_CC", "/nonexistent/compiler");
+  const std::string output = train(cache.path());
+  EXPECT_EQ(count_of("kernels", output), count_of("kernels", filled));
+  EXPECT_EQ(count_of("from the cache", output), count_of("compiled", filled));
+  EXPECT_EQ(count_of("failed", output), 0);
+  EXPECT_EQ(output.find("no C++ compiler"), std::string::npos) << output;
+}
+
 TEST(Stats, CountWhatDoesNotCompile) {
   const test::TemporaryCache cache;
   const std::string compiler = cache.path() + "/compiler";

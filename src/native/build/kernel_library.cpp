@@ -28,6 +28,22 @@ class TemporaryFolder {
   std::string path_;
 };
 
+/// What code a compiler is to make.
+std::string describe_code(const Target& target) {
+  std::string text = target.capability;
+  for (const std::string& flag : target.flags) text += '\n' + flag;
+  return text;
+}
+
+/// All that a kernel depends on beside its text.
+std::string describe_compiler(const Target& target) {
+  return target.compiler + '\n' + target.version + '\n' + describe_code(target);
+}
+
+std::string key_of(const KernelSource& source, const std::string& compiler) {
+  return digest(source.name + '\0' + source.text + '\0' + compiler);
+}
+
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -37,14 +53,11 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 KernelLibrary::KernelLibrary(BuildSettings settings) : settings_(std::move(settings)) {
   if (!settings_.cache_folder.empty())
     store_ = std::make_unique<KernelStore>(settings_.cache_folder, settings_.cache_byte_limit);
-}
-
-std::string KernelLibrary::key_of(const KernelSource& source) const {
-  const Target& target = settings_.target;
-  std::string all = source.name + '\0' + source.text + '\0' + target.compiler + '\0' +
-                    target.version + '\0' + target.capability;
-  for (const std::string& flag : target.flags) all += '\0' + flag;
-  return digest(all);
+  compilers_ = {describe_compiler(settings_.target)};
+  if (store_ == nullptr || !settings_.target.compiler.empty()) return;
+  const std::string same_code = '\n' + describe_code(settings_.target);
+  for (std::string& compiler : store_->compilers())
+    if (compiler.ends_with(same_code)) compilers_.push_back(std::move(compiler));
 }
 
 std::vector<KernelAddress> KernelLibrary::build(const std::vector<KernelSource>& sources,
@@ -52,7 +65,7 @@ std::vector<KernelAddress> KernelLibrary::build(const std::vector<KernelSource>&
   const auto start = std::chrono::steady_clock::now();
   const int64_t process = ::getpid();
   std::vector<std::string> keys;
-  for (const KernelSource& source : sources) keys.push_back(key_of(source));
+  for (const KernelSource& source : sources) keys.push_back(key_of(source, compilers_.front()));
 
   std::vector<Wanted> wanted;
   {
@@ -111,9 +124,13 @@ void* KernelLibrary::open(const std::string& library, const std::string& bytes,
 }
 
 void KernelLibrary::load_from_cache(std::vector<Wanted>& wanted) {
-  if (store_ == nullptr || settings_.target.compiler.empty()) return;
+  if (store_ == nullptr) return;
   for (Wanted& kernel : wanted) {
-    const std::string library = store_->library_of(kernel.key);
+    std::string library;
+    for (const std::string& compiler : compilers_) {
+      library = store_->library_of(key_of(kernel.source, compiler));
+      if (!library.empty()) break;
+    }
     if (library.empty()) continue;
     void* handle = nullptr;
     {
@@ -152,6 +169,7 @@ void KernelLibrary::compile(std::vector<Wanted>& wanted) {
   const std::string& folder = store_ != nullptr ? store_->work_folder() : temporary.path();
   for (const CompiledFile& file : compile_kernels(sources, settings_.target, folder))
     load_compiled(file, missing);
+  if (store_ != nullptr) store_->add_compiler(compilers_.front());
 }
 
 void KernelLibrary::load_compiled(const CompiledFile& file, std::vector<Wanted*>& wanted) {

@@ -68,7 +68,6 @@ class KernelLibrary {
     KernelOrigin origin = KernelOrigin::Nowhere;
   };
 
-  std::string key_of(const KernelSource& source) const;
   void publish(const std::vector<Wanted>& wanted);
   void load_from_cache(std::vector<Wanted>& wanted);
   void compile(std::vector<Wanted>& wanted);
@@ -78,6 +77,9 @@ class KernelLibrary {
 
   const BuildSettings settings_;
   std::unique_ptr<KernelStore> store_;
+  /// Whose kernels may be used: those of the own compiler; without one, of all that made the same
+  /// kind of code.
+  std::vector<std::string> compilers_;
 
   mutable std::mutex mutex_;
   std::condition_variable built_;

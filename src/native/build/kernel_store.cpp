@@ -58,10 +58,11 @@ constexpr const char* kernel_line = "// kernel ";
 KernelStore::KernelStore(std::string folder, uint64_t byte_limit)
     : kernels_(folder + "/kernels"),
       libraries_(folder + "/libraries"),
+      compilers_(folder + "/compilers"),
       failed_(folder + "/failed"),
       work_(folder + "/work"),
       byte_limit_(byte_limit) {
-  for (const std::string& part : {kernels_, libraries_, failed_, work_})
+  for (const std::string& part : {kernels_, libraries_, compilers_, failed_, work_})
     ::mkdir(part.c_str(), 0700);
 }
 
@@ -99,6 +100,23 @@ std::string KernelStore::add(const std::string& binary, const std::string& sourc
     if (!write_whole(kernels_ + "/" + kernel.key, library, work_)) return "";
   remove_oldest();
   return library;
+}
+
+void KernelStore::add_compiler(const std::string& compiler) const {
+  write_whole(compilers_ + "/" + digest(compiler), compiler, work_);
+}
+
+std::vector<std::string> KernelStore::compilers() const {
+  std::vector<FileFacts> files = files_of(compilers_);
+  std::sort(files.begin(), files.end(),
+            [](const FileFacts& one, const FileFacts& other) { return one.used > other.used; });
+  std::vector<std::string> compilers;
+  for (const FileFacts& file : files) {
+    std::string compiler;
+    if (read_file(compilers_ + "/" + file.name, compiler) && digest(compiler) == file.name)
+      compilers.push_back(std::move(compiler));
+  }
+  return compilers;
 }
 
 std::string KernelStore::add_failed(const std::string& name, const std::string& source) const {

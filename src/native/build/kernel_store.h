@@ -14,7 +14,8 @@ struct StoredKernel {
 
 /// Compiled kernels on disk, shared by processes. `libraries/` has each compiled file under the
 /// digest of its bytes, with its source beside it; `kernels/` says for each key which of them has
-/// it. Every file appears complete or not at all, and a damaged one is as good as none.
+/// it, and `compilers/` which compilers made them. Every file appears complete or not at all, and a
+/// damaged one is as good as none.
 class KernelStore {
  public:
   /// Of a folder that exists. More than `byte_limit` are not kept: what was not used for longest
@@ -31,6 +32,11 @@ class KernelStore {
   std::string add(const std::string& binary, const std::string& source,
                   const std::vector<StoredKernel>& kernels);
 
+  /// Remembers a compiler, by all that kernels which it makes depend on beside their texts.
+  void add_compiler(const std::string& compiler) const;
+  /// All compilers that were remembered, that which was last in use first.
+  std::vector<std::string> compilers() const;
+
   /// Keeps the source of a kernel that does not compile; returns its path, empty if that fails.
   std::string add_failed(const std::string& name, const std::string& source) const;
 
@@ -41,7 +47,7 @@ class KernelStore {
   void remove_oldest();
   void remove_library(const std::string& library);
 
-  std::string kernels_, libraries_, failed_, work_;
+  std::string kernels_, libraries_, compilers_, failed_, work_;
   uint64_t byte_limit_;
 };
 
