@@ -2,32 +2,24 @@
 
 #include <unordered_map>
 
-#include "ahead/errors.h"
 #include "ahead/interpret.h"
 #include "native/build/kernel_library.h"
-#include "native/build/target.h"
+#include "native/explain.h"
 #include "native/fuse/fuse.h"
+#include "native/groups.h"
 #include "native/launch/by_sizes.h"
 #include "native/launch/kernel_call.h"
-#include "native/lower/lower.h"
-#include "native/print/print_kernel.h"
 #include "native/products/choose_products.h"
 #include "native/products/merge_products.h"
+#include "native/switches.h"
 
 namespace ahead::native {
 namespace {
 
-/// The kernel of a sub-graph; none if its loops, which were found one operator after the other, are
-/// not found again when all are looked at together.
-std::optional<Kernel> lowered(const Graph& graph) {
-  try {
-    return lower(graph);
-  } catch (const InternalError&) {
-    return std::nullopt;
-  }
-}
+using Kernels = std::unordered_map<const Graph*, std::shared_ptr<const KernelCall>>;
 
-void count(const std::vector<KernelOrigin>& origins, aot::KernelCounts& counts) {
+void count(const std::vector<KernelOrigin>& origins, size_t failed, aot::KernelCounts& counts) {
+  counts.failed += failed;
   for (const KernelOrigin origin : origins) {
     ++(origin == KernelOrigin::Nowhere ? counts.failed : counts.kernels);
     counts.compiled += origin == KernelOrigin::Compiler;
@@ -35,44 +27,37 @@ void count(const std::vector<KernelOrigin>& origins, aot::KernelCounts& counts) 
   }
 }
 
+void report_kernels(const std::vector<Group>& groups, const aot::CompileRequest& request) {
+  if (!request.report) return;
+  std::string text;
+  for (const Group& group : groups) text += group.kernel.str() + "\n" + group.printed.text + "\n";
+  request.report("kernels", std::move(text));
+}
+
+void log_kernels(const std::string& name, const Groups& found,
+                 const std::vector<KernelOrigin>& origins) {
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < origins.size(); ++i)
+    lines.push_back(explain_kernel(found.groups[i], origins[i]));
+  for (const std::string& left : found.left) lines.push_back("left to ATen: " + left);
+  log_lines("kernels", name, lines);
+}
+
 /// The kernels of all sub-graphs of a graph, by sub-graph.
-std::unordered_map<const Graph*, std::shared_ptr<const KernelCall>> kernels_of(
-    const Graph& graph, const aot::CompileRequest& request) {
-  struct Group {
-    const Graph* graph;
-    Kernel kernel;
-    PrintedKernel printed;
-  };
-  std::vector<Group> groups;
+Kernels kernels_of(Groups found, const aot::CompileRequest& request, const Switches& switches) {
   std::vector<KernelSource> sources;
-  const int vector_bytes = host_target().vector_bytes;
-  for (const Node& node : graph.nodes()) {
-    if (node.op().in_dispatcher()) continue;
-    const Graph* sub_graph = node.args()[0].graph().get();
-    std::optional<Kernel> kernel = lowered(*sub_graph);
-    if (!kernel) {
-      if (request.kernel_counts) ++request.kernel_counts->failed;
-      continue;
-    }
-    PrintedKernel printed = print_kernel(*kernel, vector_bytes);
-    sources.push_back({printed.name, printed.text});
-    groups.push_back({sub_graph, std::move(*kernel), std::move(printed)});
-  }
-  if (request.report) {
-    std::string text;
-    for (const Group& group : groups) text += group.kernel.str() + "\n" + group.printed.text + "\n";
-    request.report("kernels", std::move(text));
-  }
-  std::unordered_map<const Graph*, std::shared_ptr<const KernelCall>> kernels;
+  for (const Group& group : found.groups)
+    sources.push_back({group.printed.name, group.printed.text});
   std::vector<KernelOrigin> origins;
   const std::vector<KernelAddress> addresses = build_kernels(sources, &origins);
-  if (request.kernel_counts) count(origins, *request.kernel_counts);
-  for (size_t i = 0; i < groups.size(); ++i) {
+  if (request.kernel_counts) count(origins, found.failed, *request.kernel_counts);
+  if (switches.logs_kernels) log_kernels(request.name, found, origins);
+  Kernels kernels;
+  for (size_t i = 0; i < addresses.size(); ++i) {
     if (addresses[i] == nullptr) continue;
-    auto& [sub_graph, kernel, printed] = groups[i];
-    kernels.emplace(sub_graph,
-                    std::make_shared<const KernelCall>(*sub_graph, std::move(kernel),
-                                                       std::move(printed), addresses[i]));
+    auto& [graph, kernel, printed] = found.groups[i];
+    kernels.emplace(graph.get(), std::make_shared<const KernelCall>(
+                                     *graph, std::move(kernel), std::move(printed), addresses[i]));
   }
   return kernels;
 }
@@ -97,10 +82,16 @@ aot::Executable compile(const aot::CompileRequest& request) {
   }
   Graph graph(request.graph);
   merge_products(graph);
-  FusedGraph fused = fuse(graph);
+  const Switches switches = read_switches();
+  FusedGraph fused = fuse(graph, switches);
   choose_products(fused.graph, fastest_multiplier());
   if (request.report) request.report("fused", describe(fused));
-  const auto kernels = kernels_of(fused.graph, request);
+  if (switches.logs_fusion) log_lines("fusion", request.name, fused.decisions);
+  Groups found = find_groups(fused.graph, switches.fuse_limit);
+  report_kernels(found.groups, request);
+  if (switches.logs_memory)
+    log_lines("memory", request.name, explain_memory(graph, fused.graph, found.groups));
+  const Kernels kernels = kernels_of(std::move(found), request, switches);
   const aot::GraphCompiler call_kernel = [&](const aot::CompileRequest& group) -> aot::Executable {
     const auto found = kernels.find(&group.graph);
     if (found != kernels.end()) {

@@ -92,6 +92,82 @@ TEST(Stats, CountWhatDoesNotCompile) {
   EXPECT_NE(output.find("Its source is " + cache.path() + "/failed/"), std::string::npos) << output;
 }
 
+/// How many lines begin so.
+int lines_with(const std::string& start, const std::string& output) {
+  int count = 0;
+  for (size_t at = output.find("\n" + start); at != std::string::npos;
+       at = output.find("\n" + start, at + 1))
+    ++count;
+  return count;
+}
+
+TEST(Logs, ExplainWhatIsFused) {
+  const test::TemporaryCache cache;
+  const EnvironmentVariable logs("AHEAD_LOGS", "fusion");
+  const std::string output = train(cache.path());
+  const std::string forward = "[ahead fusion] CompiledFunction.forward: ";
+  EXPECT_GE(lines_with(forward + "fused aten.tanh with aten.add.Scalar", output), 2) << output;
+  EXPECT_GE(lines_with(forward + "left aten.mm to ATen: there is no rule for it", output), 2)
+      << output;
+  EXPECT_GE(lines_with("[ahead fusion] CompiledFunction.backward: ", output), 3) << output;
+  EXPECT_EQ(lines_with("[ahead kernels]", output), 0);
+  EXPECT_EQ(lines_with("[ahead memory]", output), 0);
+}
+
+TEST(Logs, ExplainKernelsAndMemory) {
+  const test::TemporaryCache cache;
+  const EnvironmentVariable logs("AHEAD_LOGS", "kernels,memory,madness");
+  const std::string first = train(cache.path()), second = train(cache.path());
+  const int kernels = count_of("\nkernels", first);
+  EXPECT_EQ(lines_with("[ahead kernels]", first), kernels) << first;
+  // Two of 16 x 16 float32: what tanh is of, and what it gives.
+  EXPECT_NE(first.find(" for 1 rows of 256; it reads 1.0 kB of 1 tensor and writes 1.0 kB of 1 "),
+            std::string::npos)
+      << first;
+  EXPECT_NE(first.find("(compiled) computes aten.mul.Scalar, aten.add.Scalar, aten.tanh"),
+            std::string::npos)
+      << first;
+  EXPECT_NE(first.find("(was there)"), std::string::npos) << first;
+  EXPECT_EQ(second.find("(compiled)"), std::string::npos) << second;
+  EXPECT_NE(second.find("(found in the cache)"), std::string::npos) << second;
+  EXPECT_NE(first.find("keeps 2.0 kB of 2 intermediates in registers"), std::string::npos) << first;
+  EXPECT_GE(lines_with("[ahead memory] CompiledFunction.forward: results and", first), 1) << first;
+  EXPECT_EQ(lines_with("[ahead fusion]", first), 0);
+  EXPECT_NE(first.find("nothing called \"madness\" to log"), std::string::npos) << first;
+}
+
+TEST(Switches, LimitTheNumberOfKernels) {
+  const test::TemporaryCache cache;
+  const EnvironmentVariable logs("AHEAD_LOGS", "kernels");
+  for (const int limit : {0, 1, 3}) {
+    const EnvironmentVariable limited("AHEAD_FUSE_LIMIT", std::to_string(limit));
+    const std::string output = train(cache.path());
+    EXPECT_EQ(lines_with("kernels " + std::to_string(limit) + ",", output), 1) << output;
+    EXPECT_NE(output.find("left to ATen: "), std::string::npos) << output;
+    EXPECT_NE(output.find("AHEAD_FUSE_LIMIT is reached"), std::string::npos) << output;
+    EXPECT_EQ(count_of("failed", output), 0);
+  }
+  const EnvironmentVariable senseless("AHEAD_FUSE_LIMIT", "-1");
+  EXPECT_NE(train(cache.path()).find("AHEAD_FUSE_LIMIT: \"-1\" is no number"), std::string::npos);
+}
+
+TEST(Switches, LeaveOperatorsToATen) {
+  const test::TemporaryCache cache;
+  const EnvironmentVariable logs("AHEAD_LOGS", "kernels,fusion");
+  for (const char* names : {"tanh,aten.tanh_backward", "aten.tanh tanh_backward"}) {
+    const EnvironmentVariable skipped("AHEAD_NATIVE_SKIP", names);
+    const std::string output = train(cache.path());
+    EXPECT_NE(output.find("left aten.tanh to ATen: AHEAD_NATIVE_SKIP names it"), std::string::npos)
+        << output;
+    EXPECT_GE(lines_with("[ahead kernels]", output), 1) << output;
+    for (size_t at = output.find("[ahead kernels]"); at != std::string::npos;
+         at = output.find("[ahead kernels]", at + 1)) {
+      const std::string line = output.substr(at, output.find('\n', at) - at);
+      EXPECT_EQ(line.find("tanh"), std::string::npos) << line;
+    }
+  }
+}
+
 TEST(Stats, CountNoKernelsOfTheInterpreter) {
   auto compiled = ahead::compile(twice_the_same, {.backend = "interpreter"});
   const at::Tensor x = torch::randn({4, 4});

@@ -17,12 +17,17 @@ constexpr size_t most_members = 96;
 
 class Fusion {
  public:
-  explicit Fusion(const Graph& graph) : graph_(graph), nests_(graph), order_(graph) {}
+  Fusion(const Graph& graph, const Switches& switches)
+      : graph_(graph),
+        nests_(graph, [&switches](const Node& node) { return !switches.skips(node.op()); }),
+        order_(graph),
+        switches_(switches) {}
 
   FusedGraph run() {
     for (size_t i = 0; i < order_.num_nodes(); ++i) {
       if (const Member* member = nests_.member(&order_.node(i))) place(*member);
     }
+    explain_what_is_left();
     build();
     return std::move(fused_);
   }
@@ -84,6 +89,7 @@ class Fusion {
     return false;
   }
 
+  void explain_what_is_left();
   void build();
   void add_call(int32_t group);
   void add_to_sub_graph(Graph& sub, const Node& node, ValueMap& inside,
@@ -92,9 +98,21 @@ class Fusion {
   const Graph& graph_;
   Nests nests_;
   Order order_;
+  const Switches& switches_;
   FusedGraph fused_;
   ValueMap map_;  ///< where values of the graph are in the fused one
 };
+
+void Fusion::explain_what_is_left() {
+  for (size_t i = 0; i < order_.num_nodes(); ++i) {
+    const Node& node = order_.node(i);
+    if (is_fused(order_.group(static_cast<int32_t>(i))) || ops::is_layout_view(node)) continue;
+    std::string reason = why_left(node);
+    if (nests_.member(&node) != nullptr) reason = "no other operator shares its loops";
+    if (switches_.skips(node.op())) reason = "AHEAD_NATIVE_SKIP names it";
+    fused_.decisions.push_back("left " + node.op().name() + " to ATen: " + reason);
+  }
+}
 
 void Fusion::build() {
   Graph& graph = fused_.graph;
@@ -173,8 +191,8 @@ void Fusion::add_call(int32_t group) {
 
 }  // namespace
 
-FusedGraph fuse(const Graph& graph) {
-  return Fusion(graph).run();
+FusedGraph fuse(const Graph& graph, const Switches& switches) {
+  return Fusion(graph, switches).run();
 }
 
 }  // namespace ahead::native

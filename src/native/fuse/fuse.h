@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ahead/graph.h"
+#include "native/switches.h"
 
 namespace ahead::native {
 
@@ -19,7 +20,7 @@ struct FusedGraph {
 
 /// Puts operators of a graph together that are better computed by one kernel: each goes to the
 /// operators that make its operands, where they can share loops and nothing between them has to
-/// wait for both.
-FusedGraph fuse(const Graph& graph);
+/// wait for both. What the switches say is left to ATen.
+FusedGraph fuse(const Graph& graph, const Switches& switches = {});
 
 }  // namespace ahead::native

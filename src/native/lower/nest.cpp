@@ -63,9 +63,9 @@ int64_t num_repeated(const AxisStrides& strides) {
 
 }  // namespace
 
-Nests::Nests(const Graph& graph) {
+Nests::Nests(const Graph& graph, const std::function<bool(const Node&)>& takes) {
   for (const Node& node : graph.nodes()) {
-    std::optional<Work> work = work_of(node);
+    std::optional<Work> work = takes(node) ? work_of(node) : std::nullopt;
     if (!work) continue;
     Member member{&node, std::move(*work), {}};
     for (const int64_t size : member.work.space) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -27,7 +28,9 @@ struct Nest {
 /// Finds out which operators of a graph can share loops. The graph must outlive it.
 class Nests {
  public:
-  explicit Nests(const Graph& graph);
+  explicit Nests(const Graph& graph) : Nests(graph, [](const Node&) { return true; }) {}
+  /// Others than those that `takes` takes are left to ATen.
+  Nests(const Graph& graph, const std::function<bool(const Node&)>& takes);
 
   /// The member that computes a node; null if it is left to ATen.
   const Member* member(const Node* node) const;

@@ -89,6 +89,19 @@ const Rule* find_rule(const Operator& op) {
   return found == rules->end() ? nullptr : found->second;
 }
 
+std::string why_left(const Node& node) {
+  if (node.has(Tag::Effect) || node.has(Tag::Random)) return "it is random, or has an effect";
+  if (find_rule(node.op()) == nullptr) return "there is no rule for it";
+  bool fits = true;
+  const auto look = [&](const Value* value) {
+    fits = fits && (value == nullptr || is_for_kernels(value->meta));
+  };
+  node.for_each_operand(look);
+  for (const Value* result : node.results()) look(result);
+  return fits ? "its rule is not for such arguments"
+              : "kernels are for tensors on the CPU of common dtypes that are not empty";
+}
+
 std::optional<Work> work_of(const Node& node) {
   const Rule* rule = find_rule(node.op());
   if (rule == nullptr || node.has(Tag::Random)) return std::nullopt;

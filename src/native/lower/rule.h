@@ -4,6 +4,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "ahead/graph.h"
@@ -107,6 +108,9 @@ const Rule* find_rule(const Operator& op);
 /// The loops of a node; nothing if it is left to ATen. Tensors are on the CPU, of dtypes that
 /// kernels know, of fixed sizes, and not empty.
 std::optional<Work> work_of(const Node& node);
+
+/// Why there are no loops for a node, in words.
+std::string why_left(const Node& node);
 
 /// Rules of one family, by their names in graphs; null: the end.
 extern const Rule pointwise_rules[];

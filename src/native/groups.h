@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ahead/graph.h"
+#include "native/loops/kernel.h"
+#include "native/print/print_kernel.h"
+
+namespace ahead::native {
+
+/// Operators that one kernel computes.
+struct Group {
+  std::shared_ptr<const Graph> graph;
+  Kernel kernel;
+  PrintedKernel printed;
+};
+
+/// The groups of a fused graph, and why others are left to ATen.
+struct Groups {
+  std::vector<Group> groups;
+  /// A line for each sub-graph that is left to ATen.
+  std::vector<std::string> left;
+  /// How many of these could not be lowered.
+  size_t failed = 0;
+};
+
+/// Lowers and prints the sub-graphs of a fused graph, in their order. At most `fuse_limit` of the
+/// process are: see Switches.
+Groups find_groups(const Graph& fused, uint64_t fuse_limit);
+
+}  // namespace ahead::native
