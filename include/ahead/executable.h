@@ -91,6 +91,8 @@ struct CompileRequest {
   /// What the backend counts of its kernels is added to this, also of those that it makes later for
   /// other sizes. May be null.
   std::shared_ptr<KernelCounts> kernel_counts = {};
+  /// Whether the backend may compile kernels while the graph runs without them; see CompileMode.
+  bool in_background = false;
 };
 
 /// Turns a graph into something that runs. It is made of a function of a CompileRequest, or of a

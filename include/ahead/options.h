@@ -36,6 +36,14 @@ enum class SchemaCheck : uint8_t {
   Throw,  ///< UserError
 };
 
+/// When the native backend compiles kernels.
+enum class CompileMode : uint8_t {
+  Blocking,  ///< the call that needs them waits
+  /// A thread of Ahead's compiles them. Until they are ready, ATen runs the graph operator by
+  /// operator.
+  Background,
+};
+
 /// How the joint graph is cut into forward and backward.
 enum class Partitioner : uint8_t {
   Default,  ///< what the backward needs is saved, as in eager
@@ -69,6 +77,8 @@ struct Options {
   /// Lets the native backend give eager's bits: it leaves to LibTorch what its kernels would round
   /// otherwise.
   bool strict = false;
+  /// Whether calls wait for the kernels of the native backend.
+  CompileMode compile_mode = CompileMode::Blocking;
   /// What cannot be compiled throws, once the call that showed it has been served. False: such
   /// calls run eagerly, with a warning.
   bool fullgraph = false;

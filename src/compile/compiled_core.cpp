@@ -43,6 +43,7 @@ Options checked(Options options) {
   if (options.strict && options.backend == "native") options.backend = "interpreter";
   check_enumerator(options.dynamic, Dynamic::Trusting, "dynamic");
   check_enumerator(options.partitioner.kind(), Partitioner::MinCut, "partitioner");
+  check_enumerator(options.compile_mode, CompileMode::Background, "compile_mode");
   check_enumerator(options.confirm.kind(), Confirm::Never, "confirm");
   check_enumerator(options.backward_autocast.kind(), BackwardAutocast::Off, "backward_autocast");
   check_enumerator(options.custom_op_aliasing, SchemaCheck::Throw, "custom_op_aliasing");
@@ -56,13 +57,15 @@ Compilers compilers_for(const Options& options) {
 }
 
 /// A compiler whose requests say what a callable wants of all its graphs.
-aot::GraphCompiler with_wishes(aot::GraphCompiler compiler,
+aot::GraphCompiler with_wishes(aot::GraphCompiler compiler, const Options& options,
                                std::shared_ptr<aot::KernelCounts> counts) {
   if (!compiler) return compiler;
   return [compiler = std::move(compiler),
+          in_background = options.compile_mode == CompileMode::Background,
           counts = std::move(counts)](const aot::CompileRequest& request) {
     aot::CompileRequest wishing(request);
     wishing.kernel_counts = counts;
+    wishing.in_background = in_background;
     return compiler(wishing);
   };
 }
@@ -71,7 +74,7 @@ Compilers with_checks(Compilers compilers, const Options& options,
                       const std::shared_ptr<aot::KernelCounts>& counts) {
   for (aot::GraphCompiler* compiler :
        {&compilers.forward, &compilers.backward, &compilers.inference}) {
-    *compiler = runtime::with_custom_op_check(with_wishes(std::move(*compiler), counts),
+    *compiler = runtime::with_custom_op_check(with_wishes(std::move(*compiler), options, counts),
                                               options.custom_op_aliasing);
   }
   return compilers;
@@ -213,7 +216,8 @@ CompileStats CompiledCore::stats() const {
           .kernels = kernel_counts_->kernels,
           .kernels_compiled = kernel_counts_->compiled,
           .kernels_from_cache = kernel_counts_->from_cache,
-          .kernels_failed = kernel_counts_->failed};
+          .kernels_failed = kernel_counts_->failed,
+          .runs_before_kernels = kernel_counts_->early_runs};
 }
 
 std::vector<Program> CompiledCore::programs() const {

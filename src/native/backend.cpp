@@ -3,7 +3,9 @@
 #include <unordered_map>
 
 #include "ahead/interpret.h"
+#include "native/build/background.h"
 #include "native/build/kernel_library.h"
+#include "native/early_start.h"
 #include "native/explain.h"
 #include "native/fuse/fuse.h"
 #include "native/groups.h"
@@ -15,8 +17,6 @@
 
 namespace ahead::native {
 namespace {
-
-using Kernels = std::unordered_map<const Graph*, std::shared_ptr<const KernelCall>>;
 
 void count(const std::vector<KernelOrigin>& origins, size_t failed, aot::KernelCounts& counts) {
   counts.failed += failed;
@@ -43,23 +43,48 @@ void log_kernels(const std::string& name, const Groups& found,
   log_lines("kernels", name, lines);
 }
 
-/// The kernels of all sub-graphs of a graph, by sub-graph.
-Kernels kernels_of(Groups found, const aot::CompileRequest& request, const Switches& switches) {
+/// What making kernels takes beside the graph; it may be done when the request is gone.
+struct Wishes {
+  std::string name;
+  std::shared_ptr<aot::KernelCounts> counts;
+  Switches switches;
+};
+
+/// What runs each sub-graph of a fused graph that has a kernel.
+using GroupRuns = std::unordered_map<const Graph*, aot::Executable>;
+
+GroupRuns build(Groups found, const Wishes& wishes) {
   std::vector<KernelSource> sources;
   for (const Group& group : found.groups)
     sources.push_back({group.printed.name, group.printed.text});
   std::vector<KernelOrigin> origins;
   const std::vector<KernelAddress> addresses = build_kernels(sources, &origins);
-  if (request.kernel_counts) count(origins, found.failed, *request.kernel_counts);
-  if (switches.logs_kernels) log_kernels(request.name, found, origins);
-  Kernels kernels;
+  if (wishes.counts) count(origins, found.failed, *wishes.counts);
+  if (wishes.switches.logs_kernels) log_kernels(wishes.name, found, origins);
+  GroupRuns runs;
   for (size_t i = 0; i < addresses.size(); ++i) {
     if (addresses[i] == nullptr) continue;
-    auto& [graph, kernel, printed] = found.groups[i];
-    kernels.emplace(graph.get(), std::make_shared<const KernelCall>(
-                                     *graph, std::move(kernel), std::move(printed), addresses[i]));
+    const Group& group = found.groups[i];
+    const Graph* const graph = group.graph.get();
+    auto kernel =
+        std::make_shared<const KernelCall>(*graph, group.kernel, group.printed, addresses[i]);
+    runs.emplace(graph,
+                 [kernel](std::vector<at::Tensor>&& args) { return (*kernel)(std::move(args)); });
   }
-  return kernels;
+  return runs;
+}
+
+/// A fused graph whose sub-graphs run by kernels, where there are any.
+std::shared_ptr<const Interpreter> with_kernels(const Graph& fused, Groups found,
+                                                const Wishes& wishes) {
+  const GroupRuns runs = build(std::move(found), wishes);
+  return std::make_shared<const Interpreter>(
+      fused, [&](const aot::CompileRequest& group) -> aot::Executable {
+        const auto known = runs.find(&group.graph);
+        if (known != runs.end()) return known->second;
+        auto aten = std::make_shared<const Interpreter>(group.graph);
+        return [aten](std::vector<at::Tensor>&& args) { return (*aten)(std::move(args)); };
+      });
 }
 
 std::string describe(const FusedGraph& fused) {
@@ -68,46 +93,51 @@ std::string describe(const FusedGraph& fused) {
   return text + fused.graph.str();
 }
 
+/// Runs begin with the interpreter that `choose` returns then.
+template <class Choose>
+aot::Executable executable(Choose choose) {
+  return {[choose](std::vector<at::Tensor>&& args) { return (*choose())(std::move(args)); },
+          [choose](std::vector<at::Tensor>&& args) { return choose()->begin(std::move(args)); }};
+}
+
+aot::Executable compile_in_background(const Graph& graph, Graph fused, Groups found,
+                                      Wishes wishes) {
+  auto start = std::make_shared<EarlyStart>(graph, wishes.counts);
+  run_in_background(
+      [start, fused = std::move(fused), found = std::move(found), wishes = std::move(wishes)] {
+        start->switch_to(with_kernels(fused, found, wishes));
+      });
+  return executable([start] { return start->now(); });
+}
+
 }  // namespace
 
 aot::Executable compile(const aot::CompileRequest& request) {
   if (request.graph.find_input({Slot::Kind::Sizes, 0}) >= 0) {
-    return by_sizes(request.graph,
-                    [name = request.name, counts = request.kernel_counts](const Graph& graph) {
-                      aot::CompileRequest fixed{graph, {}};
-                      fixed.name = name;
-                      fixed.kernel_counts = counts;
-                      return compile(fixed);
-                    });
+    return by_sizes(request.graph, [name = request.name, counts = request.kernel_counts,
+                                    in_background = request.in_background](const Graph& graph) {
+      aot::CompileRequest fixed{graph, {}};
+      fixed.name = name;
+      fixed.kernel_counts = counts;
+      fixed.in_background = in_background;
+      return compile(fixed);
+    });
   }
+  const Wishes wishes{request.name, request.kernel_counts, read_switches()};
   Graph graph(request.graph);
   merge_products(graph);
-  const Switches switches = read_switches();
-  FusedGraph fused = fuse(graph, switches);
+  FusedGraph fused = fuse(graph, wishes.switches);
   choose_products(fused.graph, fastest_multiplier());
   if (request.report) request.report("fused", describe(fused));
-  if (switches.logs_fusion) log_lines("fusion", request.name, fused.decisions);
-  Groups found = find_groups(fused.graph, switches.fuse_limit);
+  if (wishes.switches.logs_fusion) log_lines("fusion", request.name, fused.decisions);
+  Groups found = find_groups(fused.graph, wishes.switches.fuse_limit);
   report_kernels(found.groups, request);
-  if (switches.logs_memory)
+  if (wishes.switches.logs_memory)
     log_lines("memory", request.name, explain_memory(graph, fused.graph, found.groups));
-  const Kernels kernels = kernels_of(std::move(found), request, switches);
-  const aot::GraphCompiler call_kernel = [&](const aot::CompileRequest& group) -> aot::Executable {
-    const auto found = kernels.find(&group.graph);
-    if (found != kernels.end()) {
-      return [kernel = found->second](std::vector<at::Tensor>&& args) {
-        return (*kernel)(std::move(args));
-      };
-    }
-    auto interpreter = std::make_shared<const Interpreter>(group.graph);
-    return
-        [interpreter](std::vector<at::Tensor>&& args) { return (*interpreter)(std::move(args)); };
-  };
-  auto interpreter = std::make_shared<const Interpreter>(fused.graph, call_kernel);
-  return {[interpreter](std::vector<at::Tensor>&& args) { return (*interpreter)(std::move(args)); },
-          [interpreter](std::vector<at::Tensor>&& args) {
-            return interpreter->begin(std::move(args));
-          }};
+  if (request.in_background)
+    return compile_in_background(request.graph, std::move(fused.graph), std::move(found), wishes);
+  auto interpreter = with_kernels(fused.graph, std::move(found), wishes);
+  return executable([interpreter]() -> const auto& { return interpreter; });
 }
 
 BackendTraits traits() {

@@ -44,6 +44,9 @@ struct CompileStats {
   /// Groups that are left to ATen, since their kernel did not compile or load, or there is no
   /// compiler; a warning says why.
   uint64_t kernels_failed = 0;
+  /// Runs of graphs, forward or backward, without kernels, since these were not ready yet
+  /// (CompileMode::Background).
+  uint64_t runs_before_kernels = 0;
 };
 
 namespace detail {

@@ -11,6 +11,7 @@
 #include "native/build/cache_folder.h"
 #include "native/build/digest.h"
 #include "native/build/loader.h"
+#include "native/build/process.h"
 
 namespace ahead::native {
 namespace {
@@ -167,8 +168,10 @@ void KernelLibrary::compile(std::vector<Wanted>& wanted) {
   }
   const TemporaryFolder temporary;
   const std::string& folder = store_ != nullptr ? store_->work_folder() : temporary.path();
-  for (const CompiledFile& file : compile_kernels(sources, settings_.target, folder))
-    load_compiled(file, missing);
+  const std::vector<CompiledFile> files = compile_kernels(sources, settings_.target, folder);
+  // The program ends: compilers were stopped, and nobody waits for these kernels any more.
+  if (are_processes_ended()) return;
+  for (const CompiledFile& file : files) load_compiled(file, missing);
   if (store_ != nullptr) store_->add_compiler(compilers_.front());
 }
 

@@ -20,4 +20,10 @@ struct ProcessResult {
 /// several at once.
 ProcessResult run_process(const std::string& program, const std::vector<std::string>& arguments);
 
+/// Ends the programs that run_process is running, and those that it starts later: for the end of
+/// this process.
+void end_processes();
+/// Whether that was called.
+bool are_processes_ended();
+
 }  // namespace ahead::native
