@@ -6,6 +6,7 @@
 #include "ahead/backend.h"
 #include "ahead/backend_traits.h"
 #include "ahead/backward_autocast.h"
+#include "ahead/bisect.h"
 #include "ahead/budget.h"
 #include "ahead/checkpoint.h"
 #include "ahead/clip.h"

@@ -188,7 +188,7 @@ CompiledCore::CompiledCore(Options options, Compilers compilers)
     : options_(checked(std::move(options))),
       kernel_counts_(std::make_shared<aot::KernelCounts>()),
       compilers_(with_checks(std::move(compilers), options_, kernel_counts_)),
-      traces_function_(true),
+      traces_function_(!compilers_.observe),
       state_(std::make_unique<State>()) {
   for (const auto& module : options_.watch) state_->modules.add(checked(module));
 }

@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "ahead/interpret.h"
+#include "native/both_ways.h"
 #include "native/build/background.h"
 #include "native/build/kernel_library.h"
 #include "native/early_start.h"
@@ -48,6 +49,7 @@ struct Wishes {
   std::string name;
   std::shared_ptr<aot::KernelCounts> counts;
   Switches switches;
+  std::shared_ptr<GroupObserver> observer;
 };
 
 /// What runs each sub-graph of a fused graph that has a kernel.
@@ -64,12 +66,15 @@ GroupRuns build(Groups found, const Wishes& wishes) {
   GroupRuns runs;
   for (size_t i = 0; i < addresses.size(); ++i) {
     if (addresses[i] == nullptr) continue;
-    const Group& group = found.groups[i];
+    Group& group = found.groups[i];
     const Graph* const graph = group.graph.get();
     auto kernel =
         std::make_shared<const KernelCall>(*graph, group.kernel, group.printed, addresses[i]);
-    runs.emplace(graph,
-                 [kernel](std::vector<at::Tensor>&& args) { return (*kernel)(std::move(args)); });
+    runs.emplace(
+        graph,
+        wishes.observer != nullptr
+            ? both_ways(wishes.name, std::move(group), kernel, wishes.observer)
+            : [kernel](std::vector<at::Tensor>&& args) { return (*kernel)(std::move(args)); });
   }
   return runs;
 }
@@ -113,17 +118,22 @@ aot::Executable compile_in_background(const Graph& graph, Graph fused, Groups fo
 }  // namespace
 
 aot::Executable compile(const aot::CompileRequest& request) {
+  return compile_for(nullptr, request);
+}
+
+aot::Executable compile_for(const std::shared_ptr<GroupObserver>& observer,
+                            const aot::CompileRequest& request) {
   if (request.graph.find_input({Slot::Kind::Sizes, 0}) >= 0) {
-    return by_sizes(request.graph, [name = request.name, counts = request.kernel_counts,
+    return by_sizes(request.graph, [observer, name = request.name, counts = request.kernel_counts,
                                     in_background = request.in_background](const Graph& graph) {
       aot::CompileRequest fixed{graph, {}};
       fixed.name = name;
       fixed.kernel_counts = counts;
       fixed.in_background = in_background;
-      return compile(fixed);
+      return compile_for(observer, fixed);
     });
   }
-  const Wishes wishes{request.name, request.kernel_counts, read_switches()};
+  const Wishes wishes{request.name, request.kernel_counts, read_switches(), observer};
   Graph graph(request.graph);
   merge_products(graph);
   FusedGraph fused = fuse(graph, wishes.switches);
@@ -134,8 +144,11 @@ aot::Executable compile(const aot::CompileRequest& request) {
   report_kernels(found.groups, request);
   if (wishes.switches.logs_memory)
     log_lines("memory", request.name, explain_memory(graph, fused.graph, found.groups));
-  if (request.in_background)
+  if (observer != nullptr) {
+    for (Group& group : found.groups) observer->change(group.printed.text);
+  } else if (request.in_background) {
     return compile_in_background(request.graph, std::move(fused.graph), std::move(found), wishes);
+  }
   auto interpreter = with_kernels(fused.graph, std::move(found), wishes);
   return executable([interpreter]() -> const auto& { return interpreter; });
 }

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <memory>
+
 #include "ahead/backend_traits.h"
 #include "ahead/executable.h"
+#include "native/group_observer.h"
 
 namespace ahead::native {
 
@@ -9,6 +12,10 @@ namespace ahead::native {
 /// compiler compiles; everything else is left to ATen, and so are groups of operators whose kernel
 /// cannot be had.
 aot::Executable compile(const aot::CompileRequest& request);
+
+/// The same, but each group is computed by its kernel and by ATen: see GroupObserver.
+aot::Executable compile_for(const std::shared_ptr<GroupObserver>& observer,
+                            const aot::CompileRequest& request);
 
 /// What it says of itself.
 BackendTraits traits();

@@ -60,6 +60,8 @@ struct Compilers {
   std::shared_ptr<const DecompositionTable> decompositions = nullptr;
   /// So many leading arguments keep their memory from call to call.
   int64_t num_params_buffers = 0;
+  /// The function is observed, as with a backend by name, rather than traced.
+  bool observe = false;
 };
 
 /// Whether this thread is inside a trace or an observed call, where compiled callables run as part
@@ -101,7 +103,7 @@ class AHEAD_API CompiledCore {
 
   /// Programs are made of what the user's function was seen to do.
   explicit CompiledCore(Options options);
-  /// Programs are made by tracing the function, for compilers of the caller's.
+  /// Programs are made for compilers of the caller's.
   CompiledCore(Options options, Compilers compilers);
   ~CompiledCore();
   CompiledCore(const CompiledCore&) = delete;
