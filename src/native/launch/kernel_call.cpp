@@ -3,6 +3,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/record_function.h>
 
 #include <algorithm>
 #include <cstring>
@@ -204,6 +205,7 @@ bool KernelCall::are_in_bounds(const std::vector<at::Tensor>& args) const {
 }
 
 std::vector<at::Tensor> KernelCall::operator()(std::vector<at::Tensor>&& args) const {
+  RECORD_FUNCTION(printed_.name.c_str(), c10::ArrayRef<const c10::IValue>());
   for (size_t i = 0; i < args.size(); ++i) {
     if (!is_laid_out(args[i], arguments_[i])) args[i] = laid_out(args[i], arguments_[i]);
   }
