@@ -15,6 +15,7 @@
 #include "base/files.h"
 #include "native/backend.h"
 #include "native/build/cache_folder.h"
+#include "native/print/prelude.h"
 #include "tensors/autograd_graph.h"
 
 namespace ahead {
@@ -142,7 +143,8 @@ struct detail::Bisection::State final : native::GroupObserver {
     const bool is_written =
         !folder.empty() && write_file(folder + "/graph.txt", run.group.graph->str()) &&
         write_file(folder + "/loops.txt", run.group.kernel.str()) &&
-        write_file(folder + "/kernel.cpp", run.group.printed.text) &&
+        write_file(folder + "/kernel.cpp",
+                   native::with_prelude(run.group.printed.text, run.group.printed.lanes)) &&
         write_file(folder + "/report.txt", report_.str() +
                                                "\narguments.pt has the arguments of graph.txt, "
                                                "by_aten.pt what ATen makes of them and "

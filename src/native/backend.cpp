@@ -58,7 +58,7 @@ using GroupRuns = std::unordered_map<const Graph*, aot::Executable>;
 GroupRuns build(Groups found, const Wishes& wishes) {
   std::vector<KernelSource> sources;
   for (const Group& group : found.groups)
-    sources.push_back({group.printed.name, group.printed.text});
+    sources.push_back({group.printed.name, group.printed.text, group.printed.lanes});
   std::vector<KernelOrigin> origins;
   const std::vector<KernelAddress> addresses = build_kernels(sources, &origins);
   if (wishes.counts) count(origins, found.failed, *wishes.counts);
@@ -115,29 +115,17 @@ aot::Executable compile_in_background(const Graph& graph, Graph fused, Groups fo
   return executable([start] { return start->now(); });
 }
 
-}  // namespace
+/// For so many choices of sizes oneDNN multiplies. It makes code for each, keeps no more than about
+/// a thousand pieces of code, and making one takes longer than several products.
+constexpr size_t most_choices_with_code = 16;
 
-aot::Executable compile(const aot::CompileRequest& request) {
-  return compile_for(nullptr, request);
-}
-
-aot::Executable compile_for(const std::shared_ptr<GroupObserver>& observer,
-                            const aot::CompileRequest& request) {
-  if (request.graph.find_input({Slot::Kind::Sizes, 0}) >= 0) {
-    return by_sizes(request.graph, [observer, name = request.name, counts = request.kernel_counts,
-                                    in_background = request.in_background](const Graph& graph) {
-      aot::CompileRequest fixed{graph, {}};
-      fixed.name = name;
-      fixed.kernel_counts = counts;
-      fixed.in_background = in_background;
-      return compile_for(observer, fixed);
-    });
-  }
+aot::Executable compile_fixed(const std::shared_ptr<GroupObserver>& observer,
+                              const aot::CompileRequest& request, Multiplier multiplier) {
   const Wishes wishes{request.name, request.kernel_counts, read_switches(), observer};
   Graph graph(request.graph);
   merge_products(graph);
   FusedGraph fused = fuse(graph, wishes.switches);
-  choose_products(fused.graph, fastest_multiplier());
+  choose_products(fused.graph, multiplier);
   if (request.report) request.report("fused", describe(fused));
   if (wishes.switches.logs_fusion) log_lines("fusion", request.name, fused.decisions);
   Groups found = find_groups(fused.graph, wishes.switches.fuse_limit);
@@ -151,6 +139,28 @@ aot::Executable compile_for(const std::shared_ptr<GroupObserver>& observer,
   }
   auto interpreter = with_kernels(fused.graph, std::move(found), wishes);
   return executable([interpreter]() -> const auto& { return interpreter; });
+}
+
+}  // namespace
+
+aot::Executable compile(const aot::CompileRequest& request) {
+  return compile_for(nullptr, request);
+}
+
+aot::Executable compile_for(const std::shared_ptr<GroupObserver>& observer,
+                            const aot::CompileRequest& request) {
+  if (request.graph.find_input({Slot::Kind::Sizes, 0}) < 0)
+    return compile_fixed(observer, request, fastest_multiplier());
+  return by_sizes(request.graph, [observer, name = request.name, counts = request.kernel_counts,
+                                  in_background = request.in_background](const Graph& graph,
+                                                                         size_t count) {
+    aot::CompileRequest fixed{graph, {}};
+    fixed.name = name;
+    fixed.kernel_counts = counts;
+    fixed.in_background = in_background;
+    return compile_fixed(observer, fixed,
+                         count < most_choices_with_code ? fastest_multiplier() : Multiplier::ATen);
+  });
 }
 
 BackendTraits traits() {

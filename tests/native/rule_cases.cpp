@@ -208,7 +208,7 @@ size_t check_rules(const std::vector<RuleCase>& cases) {
     if (!has_loops(graph->graph)) continue;
     Kernel kernel = lower(graph->graph);
     PrintedKernel printed = print_kernel(kernel, host_target().vector_bytes);
-    sources.push_back({printed.name, printed.text});
+    sources.push_back({printed.name, printed.text, printed.lanes});
     taken.push_back({&from, std::move(graph), std::move(kernel), std::move(printed)});
   }
   const std::vector<KernelAddress> addresses = build_kernels(sources);

@@ -12,6 +12,7 @@
 #include "native/build/digest.h"
 #include "native/build/loader.h"
 #include "native/build/process.h"
+#include "native/print/prelude.h"
 
 namespace ahead::native {
 namespace {
@@ -42,7 +43,9 @@ std::string describe_compiler(const Target& target) {
 }
 
 std::string key_of(const KernelSource& source, const std::string& compiler) {
-  return digest(source.name + '\0' + source.text + '\0' + compiler);
+  const std::string words =
+      source.lanes == 0 ? "" : std::to_string(source.lanes) + ' ' + std::to_string(hash_of_words());
+  return digest(source.name + '\0' + source.text + '\0' + words + '\0' + compiler);
 }
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -157,6 +160,8 @@ void KernelLibrary::compile(std::vector<Wanted>& wanted) {
     if (kernel.address != nullptr) continue;
     missing.push_back(&kernel);
     sources.push_back(kernel.source);
+    if (kernel.source.lanes != 0)
+      sources.back().text = with_prelude(kernel.source.text, kernel.source.lanes);
   }
   if (missing.empty()) return;
   if (settings_.target.compiler.empty()) {

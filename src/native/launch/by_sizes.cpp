@@ -9,11 +9,11 @@ namespace ahead::native {
 namespace {
 
 /// A choice of sizes that was not used for so many others is forgotten.
-constexpr size_t most_choices = 64;
+constexpr size_t most_choices = 256;
 
 class ChoicesOfSizes {
  public:
-  ChoicesOfSizes(const Graph& graph, std::function<aot::Executable(const Graph&)> compile)
+  ChoicesOfSizes(const Graph& graph, CompileAtSizes compile)
       : graph_(graph),
         sizes_at_(static_cast<size_t>(graph.find_input({Slot::Kind::Sizes, 0}))),
         compile_(std::move(compile)) {}
@@ -30,7 +30,7 @@ class ChoicesOfSizes {
       choices_.splice(choices_.begin(), choices_, choice);
       return choices_.front().executable;
     }
-    choices_.push_front({sizes, compile_(at_sizes(graph_, sizes))});
+    choices_.push_front({sizes, compile_(at_sizes(graph_, sizes), count_++)});
     if (choices_.size() > most_choices) choices_.pop_back();
     return choices_.front().executable;
   }
@@ -43,15 +43,15 @@ class ChoicesOfSizes {
 
   const Graph graph_;
   const size_t sizes_at_;
-  const std::function<aot::Executable(const Graph&)> compile_;
+  const CompileAtSizes compile_;
   std::mutex mutex_;
+  size_t count_ = 0;           ///< of choices that were compiled
   std::list<Choice> choices_;  ///< what was used last stands first
 };
 
 }  // namespace
 
-aot::Executable by_sizes(const Graph& graph,
-                         std::function<aot::Executable(const Graph& at_sizes)> compile) {
+aot::Executable by_sizes(const Graph& graph, CompileAtSizes compile) {
   auto choices = std::make_shared<ChoicesOfSizes>(graph, std::move(compile));
   const auto run = [choices](std::vector<at::Tensor>&& args) {
     const aot::Executable chosen = choices->take(args);

@@ -1,5 +1,6 @@
 #include "native/print/prelude.h"
 
+#include <array>
 #include <cctype>
 #include <string_view>
 #include <unordered_map>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "ahead/errors.h"
+#include "base/hash.h"
 
 namespace ahead::native {
 namespace {
@@ -29,12 +31,16 @@ bool is_wide_type(std::string_view identifier) {
   return identifier == "D" || identifier == "L" || identifier == "UL";
 }
 
+std::array<std::span<const Word>, 6> all_words() {
+  return {basic_words(), memory_words(), arithmetic_words(),
+          table_words(), float_words(),  double_words()};
+}
+
 /// All words in the order in which they are printed, and what each of them needs.
 class Dictionary {
  public:
   Dictionary() {
-    for (const std::span<const Word> words : {basic_words(), memory_words(), arithmetic_words(),
-                                              table_words(), float_words(), double_words()})
+    for (const std::span<const Word> words : all_words())
       for (const Word& word : words) places_[word.name].push_back(add(word));
     for (Entry& entry : entries_)
       for_each_identifier(entry.word->text, [&](std::string_view identifier) {
@@ -111,6 +117,16 @@ std::string with_prelude(const std::string& kernel, int lanes) {
   static const auto* dictionary = new Dictionary;
   return "#undef LANES\n#define LANES " + std::to_string(lanes) + "\n" +
          dictionary->prelude_of(kernel, lanes) + kernel;
+}
+
+uint64_t hash_of_words() {
+  static const uint64_t hash = [] {
+    uint64_t all = 0;
+    for (const std::span<const Word> words : all_words())
+      for (const Word& word : words) all = hash_bytes(word.text, all);
+    return all;
+  }();
+  return hash;
 }
 
 }  // namespace ahead::native

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -21,6 +22,9 @@ struct Word {
 /// the words that its text names, with the words that these name. The lanes are a power of two, 4
 /// to 64. Texts made with different lanes can be in one file, each in a namespace of its own.
 std::string with_prelude(const std::string& kernel, int lanes);
+
+/// A hash of all words: with the text of a kernel and its lanes it decides what with_prelude gives.
+uint64_t hash_of_words();
 
 /// The words for loading, storing and converting, for arithmetic and reductions, for functions of
 /// float32 and of float64; each only names words that come before it in this order.

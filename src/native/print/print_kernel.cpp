@@ -6,7 +6,6 @@
 
 #include "base/hash.h"
 #include "native/place/phases.h"
-#include "native/print/prelude.h"
 
 namespace ahead::native {
 namespace {
@@ -112,7 +111,7 @@ class Printer {
         "(char* const* b, const long* n, const double* d, long row, long rows_end,\n"
         "    long first, long columns, char* sums, char* scratch) {\n" +
         body_ + "}\n";
-    printed_.text = with_prelude(function, printed_.lanes);
+    printed_.text = function;
     return std::move(printed_);
   }
 

@@ -21,7 +21,7 @@ namespace ahead::native {
 /// there is one axis of columns and no sum along them, it may be called for some columns only.
 struct PrintedKernel {
   std::string name;  ///< of the function
-  std::string text;
+  std::string text;  ///< without the words that it needs; see with_prelude
   int lanes = 0;
   /// In this order: the sizes of row axes, those of column axes, for each buffer how far apart
   /// elements are along these, for each sum where it begins in `sums` (in bytes), the bytes from
