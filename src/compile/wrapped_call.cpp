@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "ahead/errors.h"
 #include "observe/state/entry_state.h"
@@ -112,6 +113,17 @@ MadeViews find_views(const Tape& tape) {
     }
   }
   return views;
+}
+
+/// What changes its shape in place (t_, squeeze_), which calling view operators again leaves out.
+std::unordered_set<VariableId> find_reshaped(const Tape& tape) {
+  std::unordered_set<VariableId> reshaped;
+  for (const Step& step : tape.steps) {
+    if (step.kind == Step::Kind::Call && !step.ins.empty() &&
+        step.op->handle.hasTag(at::Tag::inplace_view))
+      reshaped.insert(step.ins.front());
+  }
+  return reshaped;
 }
 
 }  // namespace
@@ -240,6 +252,7 @@ void WrappedProgram::check_written_alone(const std::vector<at::Tensor>& outer) c
 /// Finds out which results are arguments, or views of them or of other results.
 void WrappedProgram::find_results(const Tape& tape) {
   const MadeViews views = find_views(tape);
+  const std::unordered_set<VariableId> reshaped = find_reshaped(tape);
   std::unordered_map<VariableId, size_t> roots;
   for (size_t r = 0; r < part_.outs.size(); ++r) {
     Result& result = results_.emplace_back();
@@ -254,6 +267,7 @@ void WrappedProgram::find_results(const Tape& tape) {
       return static_cast<size_t>(std::find(part_.outs.begin(), end, variable) - part_.outs.begin());
     };
     while (true) {
+      result.is_reshaped |= reshaped.contains(id);
       if (const size_t argument = argument_of(id); argument < part_.ins.size()) {
         result.kind = result.views.empty() ? Result::Kind::Argument : Result::Kind::ViewOfArgument;
         result.index = argument;
@@ -408,6 +422,10 @@ void WrappedProgram::note_result(Result& result, const at::Tensor& made,
     refuse_wrapper(
         "two results are views of one wrapper that is no result (an intermediate base), which is a "
         "tensor subclass. This is not supported today. Return what they are views of, too.");
+  if (result.is_reshaped && !result.views.empty())
+    refuse_wrapper(
+        "a result is a view of an argument or of another result, and the function changes the "
+        "shape of one of them in place. Use a view operator instead.");
   if (made.requires_grad() && !result.views.empty() && (made.is_leaf() || is_detached(result)))
     refuse_wrapper(
         "a result is a view of an argument or of another result, and the function makes it require "

@@ -94,6 +94,7 @@ class WrappedProgram : public std::enable_shared_from_this<WrappedProgram> {
     Kind kind = Kind::Made;
     size_t index = 0;  ///< the argument or result
     std::vector<ViewCall> views = {};
+    bool is_reshaped = false;  ///< something between the root and it changes shape in place
     bool is_from_plan = true;  ///< a plain tensor that the plan makes
     std::shared_ptr<const subclass::Exchange> exchange = nullptr;  ///< Made: how
   };

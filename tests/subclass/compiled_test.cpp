@@ -97,6 +97,37 @@ TEST(SubclassCompiled, WritesToArguments) {
   check(write_differentiably, [] { return Tensors{two({3}, true), two({3}, true)}; });
 }
 
+TEST(SubclassCompiled, ViewsWhoseShapeChangesInPlaceRunEagerly) {
+  // Calling the view operators again would leave the change out.
+  const std::vector<aot::FlatFunction> functions = {
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor same = in[1].detach();
+        same.t_();
+        return {same.narrow(0, 0, 1), in[0] * 2};
+      },
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor same = in[1].detach();
+        same.t_();
+        return {same};
+      },
+      [](const Tensors& in) -> Tensors {
+        const at::Tensor same = in[1].detach();
+        same.unsqueeze_(-1);
+        return {same.narrow(2, 0, 1)};
+      },
+  };
+  for (const aot::FlatFunction& function : functions) {
+    auto compiled = ahead::compile(function, {.backend = "interpreter", .confirm = Confirm::Never});
+    for (int call = 0; call < 4; ++call) {
+      const Tensors in{two({2, 2}), leaf({2, 2})};
+      const Tensors expected = function(in), actual = compiled(in);
+      EXPECT_EQ(difference(expected[0], actual[0]), "") << call;
+      EXPECT_TRUE(actual[0].is_alias_of(in[1])) << call;
+    }
+    EXPECT_EQ(compiled.stats().cache_hits, 0U);
+  }
+}
+
 TEST(SubclassCompiled, WritesToArgumentsThatAreComputed) {
   auto step = [](const at::Tensor& x, const at::Tensor& y) {
     x.mul_(y);
