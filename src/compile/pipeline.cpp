@@ -86,10 +86,10 @@ PartitionedGraphs partition(const JointGraph& joint, const Options& options,
                             const StaticArguments& arguments) {
   if (options.partitioner.function()) return options.partitioner.function()(joint);
   if (options.partitioner.kind() == Partitioner::Default) return partition_default(joint);
-  return partition_min_cut(joint, {.memory_budget = options.memory_budget,
-                                   .static_inputs = find_static_inputs(joint, arguments),
-                                   .fused_operators =
-                                       runtime::traits_of(options.backend).fused_operators});
+  return partition_min_cut(
+      joint, {.memory_budget = options.memory_budget,
+              .static_inputs = find_static_inputs(joint, arguments),
+              .fused_operators = runtime::traits_of(options.backend).fused_operators});
 }
 
 /// The part of a joint graph that runs when nobody can ask for a gradient.
@@ -335,7 +335,8 @@ CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::Different
   const auto program = std::make_shared<BackwardProgram>(
       std::move(halves.backward),
       BackwardProgram::Reach{std::move(traced.trace.reaching_tangents),
-                             std::move(traced.trace.gradients_behind)},
+                             std::move(traced.trace.gradients_behind),
+                             std::move(traced.trace.tangents_leading_to)},
       find_edges(joint), donated_by(backward), stages.optimising(compilers.backward, ".backward"));
   if (!options.lazy_backward) program->compile();
   backward.program = program;

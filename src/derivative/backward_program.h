@@ -25,6 +25,9 @@ class BackwardProgram final : public runtime::BackwardVariants {
     /// The gradients, in order, to which those lead that write or have effects; see
     /// JointTrace::gradients_behind.
     Masks gradients_behind;
+    /// The tangents, in order, from which eager comes to each gradient; see
+    /// JointTrace::tangents_leading_to.
+    std::vector<std::vector<bool>> leading;
   };
 
   /// `edges`: see find_edges(). `donated`: for each saved value, whether nobody needs it after the

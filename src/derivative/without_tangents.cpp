@@ -26,6 +26,7 @@ class TangentRemover {
       : graph_(backward),
         reach_(reach.tangents),
         gradients_behind_(reach.gradients_behind),
+        leading_(reach.leading),
         defined_(defined),
         wanted_(wanted),
         any_layout_(any_layout),
@@ -44,7 +45,8 @@ class TangentRemover {
     for (size_t i = 0; i < graph_.outputs().size(); ++i) {
       Value* value = graph_.outputs()[i].value;
       if (value == nullptr) continue;
-      if (!wanted_[i] || state(value) == State::Dead) graph_.set_output(i, nullptr);
+      if (!wanted_[i] || state(value) == State::Dead || is_out_of_reach(i, value))
+        graph_.set_output(i, nullptr);
     }
     erase_unused();
     return std::move(graph_);
@@ -96,6 +98,17 @@ class TangentRemover {
       if (defined_[i] && known->second[i]) return true;
     }
     return false;
+  }
+
+  /// Whether a gradient depends on no tangent and eager does not come to its input from those that
+  /// are defined. The partitioner may have computed it in the forward, where nothing tells what
+  /// reaches it.
+  bool is_out_of_reach(size_t gradient, const Value* value) {
+    if (gradient >= leading_.size() || state(value) != State::Independent) return false;
+    for (size_t i = 0; i < defined_.size(); ++i) {
+      if (defined_[i] && leading_[gradient][i]) return false;
+    }
+    return true;
   }
 
   static bool is_addition(const Node& node) {
@@ -254,6 +267,7 @@ class TangentRemover {
 
   Graph graph_;
   const BackwardProgram::Reach::Masks &reach_, &gradients_behind_;
+  const std::vector<std::vector<bool>>& leading_;
   const BackwardProgram::Mask &defined_, &wanted_;
   const bool any_layout_;
   std::vector<bool> had_gradient_;

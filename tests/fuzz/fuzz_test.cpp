@@ -116,6 +116,11 @@ TEST(FuzzAgain, CompiledBackwards) {
   for (const uint64_t seed : {902088, 905495, 905820}) campaign.run(seed);
 }
 
+TEST(FuzzAgain, CompiledProgramsWithWrappers) {
+  Campaign campaign(wrappers_mode());
+  for (const uint64_t seed : {20102684, 20105224, 20105275}) campaign.run(seed);
+}
+
 // Two parts, so that both shards of the tests have work.
 INSTANTIATE_TEST_SUITE_P(Half, Fuzz, testing::Values(0, 1));
 
