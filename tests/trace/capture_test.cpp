@@ -251,6 +251,26 @@ TEST(Autocast, IsHonouredAndRecorded) {
   EXPECT_EQ(graph.outputs()[0].value->meta.dtype, at::kBFloat16);
 }
 
+TEST(Autocast, LeavesOperatorsThatWriteAlone) {
+  // Functionalisation calls their twins, which are cast.
+  const auto graph = expect_like_eager([] {
+    return Scene{[](const Tensors& in) {
+                   at::autocast::set_autocast_enabled(at::kCPU, true);
+                   const Tensor matrix = in[0].clone(), batch = in[1].clone();
+                   matrix.addmm_(in[0], in[0]);
+                   batch.baddbmm_(in[1], in[1]);
+                   at::mm_out(const_cast<Tensor&>(in[2]), in[0], in[0]);
+                   at::autocast::set_autocast_enabled(at::kCPU, false);
+                   return Tensors{matrix, batch};
+                 },
+                 {random({3, 3}), random({2, 3, 3}), random({3, 3})},
+                 {},
+                 {}};
+  });
+  for (const Node& node : graph.nodes()) EXPECT_NE(node.op().name(), "aten._to_copy");
+  EXPECT_EQ(graph.outputs()[0].value->meta.dtype, at::kFloat);
+}
+
 TEST(Autocast, OutsideOfTheInterpreterChangesNothing) {
   Tensor w = random({3, 3});
   auto graph = trace([w](const Tensors& in) { return Tensors{in[0].matmul(w)}; }, {random({2, 3})});

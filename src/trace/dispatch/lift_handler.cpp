@@ -1,6 +1,7 @@
 #include "trace/dispatch/handlers.h"
 
 #include <ATen/FunctionalTensorWrapper.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <optional>
 
@@ -107,6 +108,11 @@ class LiftHandler {
   void redispatch() {
     if (op_.decomposition != nullptr && tracer_ != nullptr)
       return op_.decomposition->callBoxed(handle_, keys_, &call_.stack);
+    // Autocast leaves operators that write alone; functionalisation calls their twins, which it
+    // casts.
+    std::optional<c10::impl::ExcludeDispatchKeyGuard> no_casts;
+    if (write_ && !op_.is_autocast && !op_.casts_inside)
+      no_casts.emplace(c10::autocast_dispatch_keyset);
     const c10::DispatchKeySet below(c10::DispatchKeySet::FULL_AFTER,
                                     c10::DispatchKey::DeferredInit);
     handle_.redispatchBoxed(keys_ & below, &call_.stack);
