@@ -74,14 +74,23 @@ TEST(AotSubclasses, test_aot_dispatch_input_mutation) {
 }
 
 TEST(AotSubclasses, test_aot_dispatch_input_mutation_and_output_alias) {
-  check(
-      [](const Tensors& x) -> Tensors {
-        x[0].mul_(2);
-        return {x[0].view({-1}), x[0] * x[1]};
-      },
-      [] {
-        return Tensors{two({3, 3}), leaf({3, 3})};
-      });
+  const auto f = [](const Tensors& x) -> Tensors {
+    x[0].mul_(2);
+    return {x[0].view({-1}), x[0] * x[1]};
+  };
+  const auto make = [] { return Tensors{two({3, 3}), leaf({3, 3})}; };
+  check(f, make);
+  // The graph returns both tensors of what is written, and of the result that is no view of it.
+  auto compiled = compile(aot::FlatFunction(f), once);
+  compiled(make());
+  size_t written = 0, results = 0;
+  const Graph forward = program(compiled, "partition.forward");
+  for (const Graph::Output& output : forward.outputs()) {
+    written += output.slot.kind == Slot::Kind::MutatedInput;
+    results += output.slot.kind == Slot::Kind::Output;
+  }
+  EXPECT_EQ(written, 2U);
+  EXPECT_EQ(results, 2U);
 }
 
 TEST(AotSubclasses, test_nested_subclasses_complicated_inps) {
@@ -190,6 +199,28 @@ TEST(AotSubclasses, test_backward_prologue_correctness_with_subclass) {
         [] {
           return Tensors{two({3, 3}, true)};
         });
+}
+
+TEST(AotSubclasses, test_backward_epilogue_compiled_autograd_subclass) {
+  const auto f = [](const at::Tensor& x, const at::Tensor& y) { return x.matmul(y).sin(); };
+  auto compiled = compile(f, once);
+  compiled_autograd::reset();
+  for (int call = 0; call < 4; ++call) {
+    torch::manual_seed(call);
+    const at::Tensor x = two({3, 3}, true), y = leaf({3, 3});
+    const at::Tensor tangent = two({3, 3});
+    const Tensors expected = torch::autograd::grad({f(x, y)}, {x, y}, {tangent});
+    const at::Tensor z = compiled(x, y);
+    const compiled_autograd::Enable on;
+    const Tensors actual = torch::autograd::grad({z}, {x, y}, {tangent});
+    for (size_t i = 0; i < 2; ++i) EXPECT_EQ(difference(expected[i], actual[i]), "") << call << i;
+    EXPECT_EQ(classes_of(actual[1]), "TwoTensor(Tensor,Tensor,)");
+  }
+  EXPECT_EQ(compiled.stats().eager_calls, 0U);
+  EXPECT_GE(compiled.stats().cache_hits, 3U);
+  const compiled_autograd::Stats stats = compiled_autograd::stats();
+  EXPECT_EQ(stats.eager_fallbacks, 0U);
+  EXPECT_EQ(stats.cache_hits + stats.cache_misses, 4U) << "of four backwards all or a part";
 }
 
 TEST(AotSubclasses, test_backward_epilogue_correctness_with_subclass) {
