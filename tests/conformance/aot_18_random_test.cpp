@@ -104,10 +104,20 @@ TEST(AotRandom, test_functionalized_rng_codegen_unit_return_new_outs) {
   const aot::FlatFunction f = [](const Tensors& in) {
     return Tensors{at::rand_like(in[0]), in[0] * 2};
   };
-  const auto compiled = compiled_once(f, {at::ones({4})}, functional());
+  auto compiled = compiled_once(f, {at::ones({4})}, functional());
   const Graph graph = program(compiled, "inference");
   EXPECT_EQ(input_slots(graph), "Primal 0, Seed 0, Offset 0");
   EXPECT_EQ(output_slots(graph), "Output 0, Output 1, Offset 0");
+  // The call keeps the new offset to itself, and leaves the generator where eager does.
+  torch::manual_seed(3);
+  const Tensors expected = f({at::ones({4})});
+  const at::Tensor next = at::rand({3});
+  torch::manual_seed(3);
+  const Tensors actual = compiled(Tensors{at::ones({4})});
+  ASSERT_EQ(actual.size(), 2u);
+  EXPECT_TRUE(same_values(actual[0], expected[0]));
+  EXPECT_TRUE(same_values(at::rand({3}), next));
+  expect_hits(compiled);
 }
 
 TEST(AotRandom, test_functionalized_rng_codegen_unit_no_return_new_outs) {
