@@ -555,6 +555,30 @@ TEST(Fused, ResultsDoNotDependOnTheNumberOfThreads) {
   EXPECT_TRUE(at::equal(one[1], two[1]));
 }
 
+/// Vectors have 4, 8 or 16 lanes, and threads get parts that hold whole vectors alone.
+TEST(Fused, ColumnsAreDividedBetweenVectors) {
+  const auto f = [](const Tensors& in) { return Tensors{torch::gelu(in[0]).tanh() * in[0]}; };
+  for (const int64_t count : {16 * 12345, 16 * 12345 + 1, 64, 63, 16, 15})
+    expect_like_eager(f, [=] { return Tensors{randn({count})}; });
+}
+
+/// Compilers take long for bodies of loops.
+TEST(Fused, KernelsHaveNoBodyThatNeverRuns) {
+  const auto loops_of = [](int64_t width) {
+    auto compiled = compile([](const Tensor& x) { return torch::gelu(x.softmax(-1)); },
+                            {.backend = "native", .fullgraph = true, .confirm = Confirm::Never});
+    compiled(randn({8, width}));
+    std::string text;
+    for (const Program& program : compiled.programs())
+      if (program.name.starts_with("kernels")) text += program.str();
+    return std::pair(text.find("body(i, Full{}, 0)") != std::string::npos,
+                     text.find("body(i, Tail{") != std::string::npos);
+  };
+  EXPECT_EQ(loops_of(64), std::pair(true, false));
+  EXPECT_EQ(loops_of(65), std::pair(true, true));
+  EXPECT_EQ(loops_of(3), std::pair(false, true));
+}
+
 TEST(Fused, LargeSums) {
   const auto function = [](const Tensor& x) {
     const Tensor y = x * 1.5 + 1;

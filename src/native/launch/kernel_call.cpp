@@ -20,6 +20,9 @@ constexpr int64_t parallel_work = 1 << 17;
 /// that results do not depend on the number of threads.
 constexpr int64_t block_elements = 1 << 14;
 constexpr int64_t most_blocks = 64;
+/// Columns are divided at multiples of this alone, which are multiples of all vectors' lanes:
+/// kernels for whole vectors have nothing that does a part of one.
+constexpr int64_t column_unit = 64;
 
 /// Memory of one thread that grows with what is asked of it.
 class ThreadMemory {
@@ -107,7 +110,7 @@ KernelCall::KernelCall(const Graph& graph, Kernel kernel, PrintedKernel printed,
   count_ = divides_columns_ ? inner_columns_ : num_rows_;
   const int64_t each = std::max<int64_t>(elements / count_, 1);
   grain_ = std::max<int64_t>(parallel_work / (work_per_cell(kernel_) * each), 1);
-  if (divides_columns_) grain_ = (grain_ + 63) / 64 * 64;
+  if (divides_columns_) grain_ = (grain_ + column_unit - 1) / column_unit * column_unit;
   num_blocks_ = 0;
   if (!kernel_.sums.empty())
     num_blocks_ = std::clamp<int64_t>(elements / block_elements, 1, std::min(most_blocks, count_));
@@ -128,8 +131,10 @@ void KernelCall::call(char* const* buffers, int64_t begin, int64_t end, char* su
 void KernelCall::run(char* const* buffers) const {
   if (num_blocks_ != 0) return run_blocks(buffers);
   if (count_ <= grain_) return call(buffers, 0, count_, nullptr);
-  in_parallel(count_, grain_,
-              [&](int64_t begin, int64_t end) { call(buffers, begin, end, nullptr); });
+  const int64_t unit = divides_columns_ ? column_unit : 1;
+  in_parallel((count_ + unit - 1) / unit, grain_ / unit, [&](int64_t begin, int64_t end) {
+    call(buffers, begin * unit, std::min(end * unit, count_), nullptr);
+  });
 }
 
 void KernelCall::run_blocks(char* const* buffers) const {
@@ -138,7 +143,7 @@ void KernelCall::run_blocks(char* const* buffers) const {
   char* const sums = memory.get(bytes * num_blocks_);
   const auto begin_of = [&](int64_t block) {
     const int64_t begin = count_ * block / num_blocks_;
-    return divides_columns_ && block != num_blocks_ ? begin / 64 * 64 : begin;
+    return divides_columns_ && block != num_blocks_ ? begin / column_unit * column_unit : begin;
   };
   const auto run_some = [&](int64_t first, int64_t last) {
     for (int64_t block = first; block < last; ++block) {

@@ -63,14 +63,12 @@ bool has_array(const Kernel::Sum& sum) {
   return sum.kind == Kernel::Sum::Kind::EachColumn || sum.kind == Kernel::Sum::Kind::EachElement;
 }
 
-/// A body for whole vectors of columns, and once more for those that are left. Sums of short bodies
-/// are taken in several parts, since each addition has to wait for the one before.
+/// A body for whole vectors of columns, and once more for those that are left; only what the number
+/// of columns leaves something to do for, as compilers take long for bodies. Sums of short ones are
+/// taken in several parts, since each addition has to wait for the one before.
 constexpr const char* for_columns = R"(template <class Body>
 INLINE void for_columns(long n, Body body) {
   long i = 0;
-  for (; i + LANES <= n; i += LANES) body(i, Full{}, 0);
-  if (i < n) body(i, Tail{(int)(n - i)}, 0);
-}
 )";
 constexpr const char* for_columns_by_4 = R"(template <class Body>
 INLINE void for_columns_by_4(long n, Body body) {
@@ -81,10 +79,9 @@ INLINE void for_columns_by_4(long n, Body body) {
     body(i + 2 * LANES, Full{}, 2);
     body(i + 3 * LANES, Full{}, 3);
   }
-  for (; i + LANES <= n; i += LANES) body(i, Full{}, 0);
-  if (i < n) body(i, Tail{(int)(n - i)}, 0);
-}
 )";
+constexpr const char* full_vectors = "  for (; i + LANES <= n; i += LANES) body(i, Full{}, 0);\n";
+constexpr const char* rest_of_columns = "  if (i < n) body(i, Tail{(int)(n - i)}, 0);\n";
 /// Bodies that cost more are not taken in parts.
 constexpr int short_body = 24;
 
@@ -101,13 +98,13 @@ class Printer {
   PrintedKernel run() {
     add_sizes();
     print_function();
-    const std::string key = body_ + std::to_string(printed_.lanes);
+    const std::string key = body_ + columns_loop() + std::to_string(printed_.lanes);
     char hash[17];
     std::snprintf(hash, sizeof hash, "%016llx", static_cast<unsigned long long>(hash_bytes(key)));
     printed_.name = kernel_.name + "_" + hash;
     const std::string function =
-        std::string(uses_parts_ ? for_columns_by_4 : "") + for_columns + "extern \"C\" void " +
-        printed_.name +
+        (uses_parts_ ? for_columns_by_4 + columns_loop() : "") + for_columns + columns_loop() +
+        "extern \"C\" void " + printed_.name +
         "(char* const* b, const long* n, const double* d, long row, long rows_end,\n"
         "    long first, long columns, char* sums, char* scratch) {\n" +
         body_ + "}\n";
@@ -130,6 +127,14 @@ class Printer {
   void close(const char* text = "}") {
     --indent_;
     line(text);
+  }
+
+  int64_t inner_columns() const { return kernel_.columns.empty() ? 1 : kernel_.columns.back(); }
+  /// The end of a loop over columns.
+  std::string columns_loop() const {
+    const bool has_full = inner_columns() >= printed_.lanes;
+    const bool has_rest = inner_columns() % printed_.lanes != 0;
+    return std::string(has_full ? full_vectors : "") + (has_rest ? rest_of_columns : "") + "}\n";
   }
 
   /// The position among all columns.
@@ -394,7 +399,7 @@ void Printer::print_reduction_end(TermId id, bool in_parts) {
 bool Printer::is_taken_in_parts(const Phase& phase) const {
   int cost = 0;
   for (const TermId id : phase.terms) cost += traits_of(term(id).op).cost;
-  return !phase.reductions.empty() && cost < short_body;
+  return !phase.reductions.empty() && cost < short_body && inner_columns() >= 4 * printed_.lanes;
 }
 
 void Printer::store(const std::string& value, int32_t target, bool in_pass) {
