@@ -11,6 +11,7 @@ gradients must agree. After each model out/bench_models.json and out/bench_model
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -105,7 +106,8 @@ class Worker:
         return answer
 
     def close(self):
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         self.process.wait()
 
 
@@ -166,6 +168,33 @@ def compare_results(row):
                 engine["disagrees"] = f"{field} {ours:.8g}, eager C++ has {theirs:.8g}"
 
 
+def run_block(engine, ready, row, setting):
+    """Adds a block to what was found of an engine; one that fails is left out from then on."""
+    if engine not in ready:
+        return
+    worker, count = ready[engine]
+    try:
+        mean, foreign = measured_block(worker, count, setting)
+        row[engine]["blocks_ms"].append(mean)
+        row[engine]["foreign"].append(foreign)
+    except Failed as error:
+        row[engine] = {"failed": str(error)}
+        del ready[engine]
+
+
+def finish_row(found, worker, count):
+    """Adds what all blocks of an engine say together, and its memory where it is known."""
+    found.update(ms=min(found["blocks_ms"]), steps_of_a_block=count)
+    found["loaded"] = sum(share > MOST_FOREIGN for share in found["foreign"])
+    try:
+        peak = worker.ask("memory")["peak_bytes"]
+    except Failed as error:
+        found["no_memory"] = str(error)
+        return
+    if peak is not None:
+        found["peak_bytes"] = peak
+
+
 def measure_row(model, way, workers, setting):
     """Runs the blocks of one model in one way and returns {engine: what was found}."""
     row = {}
@@ -176,17 +205,9 @@ def measure_row(model, way, workers, setting):
         say(f"{model}, {way}: round {number + 1} of {setting.rounds}")
         shift = number % max(1, len(order))
         for engine in order[shift:] + order[:shift]:
-            worker, count = ready[engine]
-            mean, foreign = measured_block(worker, count, setting)
-            row[engine]["blocks_ms"].append(mean)
-            row[engine]["foreign"].append(foreign)
+            run_block(engine, ready, row, setting)
     for engine, (worker, count) in ready.items():
-        found = row[engine]
-        found.update(ms=min(found["blocks_ms"]), steps_of_a_block=count)
-        found["loaded"] = sum(share > MOST_FOREIGN for share in found["foreign"])
-        peak = worker.ask("memory")["peak_bytes"]
-        if peak is not None:
-            found["peak_bytes"] = peak
+        finish_row(row[engine], worker, count)
     return row
 
 
