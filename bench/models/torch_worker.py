@@ -14,8 +14,9 @@ THREADS = 2
 class TorchOps:
     relu, gelu, silu, tanh, sigmoid = torch.relu, F.gelu, F.silu, torch.tanh, torch.sigmoid
     exp, rsqrt, stack, cat, permute = torch.exp, torch.rsqrt, torch.stack, torch.cat, torch.permute
-    cross_entropy, expand = F.cross_entropy, torch.Tensor.expand
+    cross_entropy = F.cross_entropy
     zeros = torch.zeros
+    expand = staticmethod(lambda x, sizes: x.expand(sizes))
 
     linear = staticmethod(lambda x, weight, bias=None: F.linear(x, weight, bias))
     layer_norm = staticmethod(lambda x, weight, bias: F.layer_norm(x, weight.shape, weight, bias))
