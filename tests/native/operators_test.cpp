@@ -191,6 +191,7 @@ TEST(Operators, GroupAndInstanceNorms) {
           return Tensors{randn({3, 6, 4, 9}), randn({6}), randn({6})};
         });
     EXPECT_FALSE(is_alone(graphs, "aten.native_group_norm(")) << graphs;
+    EXPECT_FALSE(is_alone(graphs, "aten.native_batch_norm(")) << graphs;
   }
   expect_like_eager(
       [](const Tensors& t) -> Tensors {
@@ -211,6 +212,21 @@ TEST(Operators, GradientsOfChannelsInTheKernelOfAGroupNorm) {
         return Tensors{randn({70, 6, 5, 20}), randn({6}), randn({6}), randn({6, 6, 3, 3})};
       });
   EXPECT_FALSE(is_alone(graphs, "aten.native_group_norm_backward")) << graphs;
+}
+
+TEST(Operators, ViewsBetweenThemStayInsideKernels) {
+  const std::string graphs = expect_like_eager(
+      [](const Tensors& t) -> Tensors {
+        const Tensor rows = at::softmax(t[0].exp().view({24, 10}) * 2, 1);
+        const Tensor turned = rows.view({4, 6, 10}).transpose(0, 1);
+        return {turned.sin() * t[1], rows};
+      },
+      [] {
+        return Tensors{randn({4, 60}), randn({6, 4, 10})};
+      });
+  EXPECT_FALSE(is_alone(graphs, "aten._softmax(")) << graphs;
+  EXPECT_FALSE(is_alone(graphs, "aten.exp(")) << graphs;
+  EXPECT_FALSE(is_alone(graphs, "aten.sin(")) << graphs;
 }
 
 TEST(Operators, BatchNormByKeptStatistics) {

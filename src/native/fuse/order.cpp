@@ -17,6 +17,14 @@ Order::Order(const Graph& graph) {
   }
   before_.resize(nodes_.size());
   seen_.resize(nodes_.size());
+  viewed_.assign(nodes_.size(), -1);
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (!ops::is_layout_view(*nodes_[i])) continue;
+    const Node* maker = nodes_[i]->args()[0].value()->producer();
+    if (maker == nullptr) continue;
+    const auto made = static_cast<size_t>(index(maker));
+    viewed_[i] = ops::is_layout_view(*maker) ? viewed_[made] : index(maker);
+  }
   add_operands();
   add_ordered_nodes();
   add_writes(graph);
@@ -78,6 +86,15 @@ void Order::add_writes(const Graph& graph) {
   }
 }
 
+template <class Inside, class Use>
+void Order::for_each_before(int32_t node, const Inside& inside, const Use& use) const {
+  for (const int32_t earlier : before_[static_cast<size_t>(node)]) {
+    const int32_t viewed = viewed_[static_cast<size_t>(earlier)];
+    const bool is_inside = viewed >= 0 && inside(group(viewed)) && inside(group(node));
+    if (!is_inside) use(group(earlier));
+  }
+}
+
 bool Order::may_merge(int32_t one, int32_t other) const {
   ++search_;
   std::vector<int32_t> open;
@@ -88,14 +105,15 @@ bool Order::may_merge(int32_t one, int32_t other) const {
     open.push_back(group);
   };
   // Whatever these wait for, apart from one another, must not wait for them.
-  const auto for_each_before = [&](int32_t group, const auto& use) {
-    for (const int32_t node : nodes_in(group)) {
-      for (const int32_t earlier : before_[static_cast<size_t>(node)]) use(this->group(earlier));
-    }
-  };
   const auto is_of_them = [&](int32_t group) { return group == one || group == other; };
+  const auto for_each_waited = [&](int32_t group, const auto& use) {
+    const auto is_inside = [&](int32_t viewed) {
+      return is_of_them(group) ? is_of_them(viewed) : viewed == group;
+    };
+    for (const int32_t node : nodes_in(group)) for_each_before(node, is_inside, use);
+  };
   for (const int32_t start : {one, other}) {
-    for_each_before(start, [&](int32_t group) {
+    for_each_waited(start, [&](int32_t group) {
       if (!is_of_them(group)) visit(group);
     });
   }
@@ -103,7 +121,7 @@ bool Order::may_merge(int32_t one, int32_t other) const {
     const int32_t group = open.back();
     open.pop_back();
     bool reaches = false;
-    for_each_before(group, [&](int32_t earlier) {
+    for_each_waited(group, [&](int32_t earlier) {
       reaches = reaches || is_of_them(earlier);
       if (!is_of_them(earlier)) visit(earlier);
     });
@@ -128,11 +146,12 @@ std::vector<int32_t> Order::sorted() const {
   std::vector<std::vector<int32_t>> after(nodes_.size());
   std::vector<int32_t> waits_for(nodes_.size());
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    for (const int32_t earlier : before_[i]) {
-      if (group(earlier) == group_[i]) continue;
-      after[static_cast<size_t>(group(earlier))].push_back(group_[i]);
+    const auto is_own = [&](int32_t group) { return group == group_[i]; };
+    for_each_before(static_cast<int32_t>(i), is_own, [&](int32_t earlier) {
+      if (earlier == group_[i]) return;
+      after[static_cast<size_t>(earlier)].push_back(group_[i]);
       ++waits_for[static_cast<size_t>(group_[i])];
-    }
+    });
   }
   // The group whose last node comes first runs first.
   const auto later = [&](int32_t one, int32_t other) {

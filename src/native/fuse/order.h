@@ -30,6 +30,11 @@ class Order {
   std::vector<int32_t> sorted() const;
 
  private:
+  /// Calls use(group) for each group that a node waits for, as if `inside` holds the groups that
+  /// are one with its own: views between these are made inside, so that nobody waits for them.
+  template <class Inside, class Use>
+  void for_each_before(int32_t node, const Inside& inside, const Use& use) const;
+
   void add_operands();
   void add_ordered_nodes();
   void add_writes(const Graph& graph);
@@ -37,6 +42,8 @@ class Order {
   std::vector<const Node*> nodes_;
   std::unordered_map<const Node*, int32_t> index_;
   std::vector<std::vector<int32_t>> before_;  ///< by node: what it waits for
+  /// By node: the one that makes what it is a view of, if it is but a view; else -1.
+  std::vector<int32_t> viewed_;
   std::vector<int32_t> group_;
   std::vector<std::vector<int32_t>> members_;  ///< by group, sorted; empty for those that are gone
   mutable std::vector<int32_t> seen_;          ///< by group: the last search that met it

@@ -1,6 +1,7 @@
 #include "native/lower/nest.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "ops/facts/aliasing.h"
 
@@ -160,7 +161,13 @@ std::optional<std::vector<Nests::SeenDim>> Nests::seen_through(const Node& view)
   const TensorMeta& meta = view.result()->meta;
   if (meta.offset != source->meta.offset) return std::nullopt;
   std::vector<SeenDim> dims(meta.sizes.size());
-  for (size_t dim = 0; dim < dims.size(); ++dim) {
+  // The innermost first: what they leave of an axis is where the next ones begin.
+  std::vector<size_t> inner_first(dims.size());
+  std::iota(inner_first.begin(), inner_first.end(), size_t{0});
+  std::stable_sort(inner_first.begin(), inner_first.end(), [&](size_t one, size_t other) {
+    return at::IntArrayRef(meta.strides)[one] < at::IntArrayRef(meta.strides)[other];
+  });
+  for (const size_t dim : inner_first) {
     int64_t rest = at::IntArrayRef(meta.sizes)[dim], stride = at::IntArrayRef(meta.strides)[dim];
     if (rest != 1 && stride == 0) {
       dims[dim].is_repeated = true;
