@@ -166,9 +166,10 @@ aot::Executable compile_for(const std::shared_ptr<GroupObserver>& observer,
 BackendTraits traits() {
   BackendTraits traits{.takes_sizes = true};
   // Forwards that read a row and write one, or a number for it.
-  for (const char* name : {"aten.native_layer_norm", "aten._softmax", "aten._log_softmax",
-                           "aten.logsumexp", "aten.var.correction", "aten.var_mean.correction",
-                           "aten.amax", "aten.amin", "aten.sum.dim_IntList", "aten.mean.dim"})
+  for (const char* name :
+       {"aten.native_layer_norm", "aten.native_group_norm", "aten._softmax", "aten._log_softmax",
+        "aten.logsumexp", "aten.var.correction", "aten.var_mean.correction", "aten.amax",
+        "aten.amin", "aten.sum.dim_IntList", "aten.mean.dim"})
     traits.fused_operators.emplace_back(name);
   return traits;
 }

@@ -1,5 +1,7 @@
 #include <torch/torch.h>
 
+#include <sstream>
+
 #include "ahead/ahead.h"
 #include "native/like_eager.h"
 
@@ -212,6 +214,23 @@ TEST(Operators, GradientsOfChannelsInTheKernelOfAGroupNorm) {
         return Tensors{randn({70, 6, 5, 20}), randn({6}), randn({6}), randn({6, 6, 3, 3})};
       });
   EXPECT_FALSE(is_alone(graphs, "aten.native_group_norm_backward")) << graphs;
+}
+
+TEST(Operators, GroupNormsAreComputedAgainRatherThanSaved) {
+  const std::string graphs = expect_like_eager(
+      [](const Tensors& t) -> Tensors {
+        return {at::silu(at::group_norm(at::silu(at::group_norm(t[0], 2, t[1])), 3, t[1]))};
+      },
+      [] {
+        return Tensors{randn({4, 6, 5, 20}), randn({6})};
+      });
+  std::istringstream lines(graphs);
+  size_t in_backward = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const bool is_norm = line.find("aten.native_group_norm(") != std::string::npos;
+    in_backward += is_norm && line.find("!backward") != std::string::npos;
+  }
+  EXPECT_EQ(in_backward, 2u) << graphs;
 }
 
 TEST(Operators, ViewsBetweenThemStayInsideKernels) {
