@@ -13,6 +13,22 @@ enum class EffectTokens : uint8_t {
   Inside,     ///< by tokens that are made and dropped inside the graph: see unlift_effect_tokens()
 };
 
+/// What an operator gains where the images that it takes and returns (tensors of four dimensions)
+/// lie with their channels innermost (channels_last), counted in bytes that it need not move.
+struct ChannelsLastGain {
+  std::string op;      ///< by its name in graphs
+  double images = 0;   ///< for each byte of its images; less than 0: it loses
+  double weights = 0;  ///< for each byte of its other operands, and of their gradients
+};
+
+/// Which layout of images a backend prefers; see passes::choose_layouts(). Operators that are not
+/// named gain nothing. If none is, all values keep the layouts that eager gives them.
+struct LayoutPreferences {
+  std::vector<ChannelsLastGain> channels_last = {};
+  /// What copying a byte into channels_last costs, and out of it.
+  double copy_in = 1, copy_out = 1;
+};
+
 /// What a backend says of itself when it is registered. Everything is off unless it says otherwise,
 /// so that a backend is never given a graph that it does not expect.
 struct BackendTraits {
@@ -25,6 +41,8 @@ struct BackendTraits {
   /// Operators, beside pointwise ones, that it computes in one pass with what reads their results,
   /// so that a partitioner may let the backward run them again. By their names in graphs.
   std::vector<std::string> fused_operators = {};
+  /// In which layout images go through its graphs. What users see has eager's strides all the same.
+  LayoutPreferences layouts = {};
 };
 
 }  // namespace ahead

@@ -53,7 +53,10 @@ Options checked(Options options) {
 
 Compilers compilers_for(const Options& options) {
   const aot::GraphCompiler compiler = runtime::find_backend(options.backend);
-  return {compiler, compiler, compiler};
+  return {.forward = compiler,
+          .backward = compiler,
+          .inference = compiler,
+          .layouts = runtime::traits_of(options.backend).layouts};
 }
 
 /// A compiler whose requests say what a callable wants of all its graphs.

@@ -5,6 +5,7 @@
 #include "ahead/errors.h"
 #include "ahead/passes.h"
 #include "compile/describe_meta.h"
+#include "compile/partition_laid_out.h"
 #include "compile/traced_function.h"
 #include "derivative/backward_program.h"
 #include "derivative/derivative_graph.h"
@@ -13,6 +14,7 @@
 #include "derivative/open_trace_gradient.h"
 #include "ir/constants.h"
 #include "ir/slots.h"
+#include "passes/choose_layouts.h"
 #include "passes/random_states.h"
 #include "passes/read_values_first.h"
 #include "passes/stages.h"
@@ -133,6 +135,9 @@ CallPlan plan_inference(TracedFunction traced, const std::vector<at::Tensor>& ar
                         Stages& stages) {
   CallFrame& frame = traced.frame;
   Graph graph = without_gradient(std::move(traced.trace.graph));
+  stages.rewrite("choose_layouts", "", graph, [&](Graph& laid_out) {
+    return passes::choose_layouts(laid_out, compilers.layouts);
+  });
   write_in_graph_if_wanted(graph, frame, BackwardPlan(), "", arguments, options, stages);
   stages.rewrite("read_values_first", "", graph, passes::read_values_first);
   stages.optimise(graph, "");
@@ -237,9 +242,12 @@ size_t name_states(JointGraph& joint, const Options& options, Stages& stages) {
 /// Cuts a joint graph with such states in it, and leaves them there; or as it is, if nothing names
 /// any, or if second derivatives could not be had of what is saved then.
 PartitionedGraphs partition_with_states(JointGraph& joint, const TracedFunction& traced,
-                                        const Options& options, Stages& stages) {
+                                        const Options& options, const detail::Compilers& compilers,
+                                        Stages& stages) {
   const auto cut = [&](const JointGraph& graph) {
-    return partition(graph, traced, /*has_open_trace=*/false, options);
+    return partition_laid_out(graph, compilers.layouts, stages, [&](const JointGraph& laid_out) {
+      return partition(laid_out, traced, /*has_open_trace=*/false, options);
+    });
   };
   JointGraph named(joint);
   if (name_states(named, options, stages) == 0) return cut(joint);
@@ -299,7 +307,7 @@ CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::Different
   auto [halves, seconds] = Stages::run([&, &joint = joint] {
     // Nor do states that are named have a place in an open trace.
     if (open != nullptr) return partition(joint, traced, /*has_open_trace=*/true, options);
-    return partition_with_states(joint, traced, options, stages);
+    return partition_with_states(joint, traced, options, compilers, stages);
   });
   const int32_t first_saved =
       num_outputs(halves.forward) - static_cast<int32_t>(halves.saved.size());

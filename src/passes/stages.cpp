@@ -10,8 +10,8 @@ namespace ahead::passes {
 namespace {
 
 /// Stages that can be left out, though they are no passes over one graph.
-constexpr std::string_view other_stages[] = {"decompose", "static_saved_layout",
-                                             "forget_unread_operands", "name_states"};
+constexpr std::string_view other_stages[] = {
+    "decompose", "static_saved_layout", "forget_unread_operands", "name_states", "choose_layouts"};
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ahead/backend_traits.h"
 #include "ahead/detail/host_parts.h"
 #include "ahead/executable.h"
 #include "ahead/export.h"
@@ -60,6 +61,8 @@ struct Compilers {
   std::shared_ptr<const DecompositionTable> decompositions = nullptr;
   /// So many leading arguments keep their memory from call to call.
   int64_t num_params_buffers = 0;
+  /// How images are to lie in the graphs.
+  LayoutPreferences layouts = {};
   /// The function is observed, as with a backend by name, rather than traced.
   bool observe = false;
 };
