@@ -9,6 +9,7 @@
 #include "native/early_start.h"
 #include "native/explain.h"
 #include "native/fuse/fuse.h"
+#include "native/fuse/split_norms.h"
 #include "native/groups.h"
 #include "native/launch/by_sizes.h"
 #include "native/launch/kernel_call.h"
@@ -124,6 +125,7 @@ aot::Executable compile_fixed(const std::shared_ptr<GroupObserver>& observer,
   const Wishes wishes{request.name, request.kernel_counts, read_switches(), observer};
   Graph graph(request.graph);
   merge_products(graph);
+  split_norms(graph);
   FusedGraph fused = fuse(graph, wishes.switches);
   choose_products(fused.graph, multiplier);
   if (request.report) request.report("fused", describe(fused));

@@ -58,8 +58,14 @@ int64_t work_per_cell(const Kernel& kernel) {
 bool is_laid_out(const at::Tensor& tensor, const TensorMeta& meta) {
   constexpr c10::DispatchKeySet kNotItsValues{
       c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor};
-  return !tensor.key_set().has_any(kNotItsValues) && tensor.sizes() == meta.sizes &&
-         tensor.strides() == meta.strides;
+  if (tensor.key_set().has_any(kNotItsValues) || tensor.sizes() != meta.sizes) return false;
+  if (tensor.strides() == meta.strides) return true;
+  // Of a dimension with one element it does not matter.
+  for (size_t dim = 0; dim < meta.sizes.size(); ++dim) {
+    const auto at = static_cast<int64_t>(dim);
+    if (tensor.size(at) != 1 && tensor.stride(at) != meta.strides[dim]) return false;
+  }
+  return true;
 }
 
 /// ATen's kernels may lay their results out otherwise than the graph says.
