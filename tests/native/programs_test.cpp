@@ -114,11 +114,15 @@ TEST(Native, ModelsTrain) {
     };
     auto compiled = ahead::compile(workload.loss, {.backend = "native"});
     const Tensors expected = step(workload.loss);
+    // Thousands of activations are gated by their sign. Where rounding decides about one of them,
+    // the sums that are the gradients of norms change by as much as one of their terms.
+    const double tolerance = workload.name == "resnet8" ? 2e-2 : 1e-4;
     for (int i = 0; i < 3; ++i) {
       const Tensors actual = step(compiled);
       for (size_t k = 0; k < expected.size(); ++k) {
         if (!expected[k].defined()) continue;
-        EXPECT_LE(distance(actual[k], expected[k]), 1e-4) << workload.name << " " << k;
+        EXPECT_LE(distance(actual[k], expected[k]), k == 0 ? 1e-5 : tolerance)
+            << workload.name << " " << k;
       }
     }
     EXPECT_TRUE(has_kernels(compiled)) << workload.name;
