@@ -18,7 +18,8 @@ class Ladder {
       : joint_(joint),
         rulings_(std::move(rulings)),
         is_static_(find_static_inputs(joint.graph, options.static_inputs)),
-        estimator_(options.runtime) {}
+        estimator_(options.runtime),
+        fused_(options.fused_operators) {}
 
   PartitionedGraphs climb(double budget) {
     build(default_verdicts(joint_, rulings_));
@@ -41,7 +42,8 @@ class Ladder {
 
   void build(std::vector<Verdict> verdicts) {
     const PartitionedGraphs halves = extract(joint_, verdicts, is_static_, Explain::No);
-    rungs_.push_back({std::move(verdicts), halves.saved_bytes(), halves.peak_bytes()});
+    const int64_t peak = fused_.empty() ? halves.peak_bytes() : peak_with_kernels(halves, fused_);
+    rungs_.push_back({std::move(verdicts), halves.saved_bytes(), peak});
   }
 
   void build_from_knapsack() {
@@ -174,6 +176,7 @@ class Ladder {
   const std::vector<Ruling> rulings_;
   const std::vector<bool> is_static_;
   const RuntimeEstimator& estimator_;
+  const std::vector<std::string>& fused_;  ///< see PartitionOptions
   std::vector<Verdict> smallest_cut_;
   std::vector<Candidate> candidates_;
   std::vector<Rung> rungs_;

@@ -20,4 +20,8 @@ double flops(const Node& node, c10::ArrayRef<int64_t> sizes = {});
 double runtime(const Node& node, const RuntimeEstimator& estimator,
                c10::ArrayRef<int64_t> sizes = {});
 
+/// PartitionedGraphs::peak_bytes() for a backend that computes these operators, pointwise ones and
+/// reductions in one pass with what reads them: what only they make and read takes no memory.
+int64_t peak_with_kernels(const PartitionedGraphs& halves, const std::vector<std::string>& fused);
+
 }  // namespace ahead::partition

@@ -3,6 +3,7 @@
 
 #include "ahead/partition.h"
 #include "ops/facts/aliasing.h"
+#include "ops/facts/facts.h"
 #include "partition/cost.h"
 
 namespace ahead {
@@ -11,8 +12,8 @@ namespace {
 /// Simulates the memory that a run of a graph takes.
 class MemorySimulation {
  public:
-  explicit MemorySimulation(const Graph& graph)
-      : graph_(graph), aliasing_(graph), last_use_(graph.value_capacity(), -1) {}
+  explicit MemorySimulation(const Graph& graph, const std::vector<std::string>* fused = nullptr)
+      : graph_(graph), fused_(fused), aliasing_(graph), last_use_(graph.value_capacity(), -1) {}
 
   /// `is_kept` says of each input whether the caller keeps it alive, so that it is not counted.
   int64_t run(const std::vector<bool>& is_kept) {
@@ -25,7 +26,8 @@ class MemorySimulation {
     int64_t position = 0;
     for (const Node& node : graph_.nodes()) {
       for (const Value* result : node.results()) {
-        if (result != nullptr && !aliasing_.is_view(result)) allocate(*result, position);
+        if (result != nullptr && !aliasing_.is_view(result) && !stays_in_kernel(*result))
+          allocate(*result, position);
       }
       peak_ = std::max(peak_, used_);
       used_ -= freed_after_[static_cast<size_t>(position++)];
@@ -34,6 +36,25 @@ class MemorySimulation {
   }
 
  private:
+  bool is_fused(const Node& node) const {
+    const ops::OpClass op_class = ops::facts(node.op()).op_class;
+    return op_class == ops::OpClass::Pointwise || op_class == ops::OpClass::Reduction ||
+           std::find(fused_->begin(), fused_->end(), node.op().name()) != fused_->end();
+  }
+
+  /// Whether only such operators make and read a value as are computed in one pass, so that it is
+  /// never there as a whole.
+  bool stays_in_kernel(const Value& value) const {
+    return fused_ != nullptr && is_fused(*value.producer()) && is_read_in_kernels(value);
+  }
+  bool is_read_in_kernels(const Value& value) const {
+    return value.output_uses() == 0 &&
+           std::all_of(value.users().begin(), value.users().end(), [&](const Node* user) {
+             return ops::is_layout_view(*user) ? is_read_in_kernels(*user->result())
+                                               : is_fused(*user);
+           });
+  }
+
   void find_last_uses() {
     int64_t position = 0;
     for (const Node& node : graph_.nodes()) {
@@ -56,6 +77,7 @@ class MemorySimulation {
   }
 
   const Graph& graph_;
+  const std::vector<std::string>* const fused_;  ///< null: every value takes memory
   const ops::Aliasing aliasing_;
   std::vector<int64_t> last_use_;     ///< by Value::id() of the base
   std::vector<int64_t> freed_after_;  ///< bytes, by position of the node
@@ -72,6 +94,12 @@ std::vector<bool> kept_by_caller(const Graph& graph) {
   return kept;
 }
 
+std::vector<bool> kept_in_backward(const PartitionedGraphs& halves) {
+  std::vector<bool> kept = kept_by_caller(halves.backward);
+  for (size_t i = 0; i < halves.saved.size(); ++i) kept[i] = halves.saved[i].input >= 0;
+  return kept;
+}
+
 }  // namespace
 
 int64_t peak_bytes(const Graph& graph) {
@@ -79,9 +107,14 @@ int64_t peak_bytes(const Graph& graph) {
 }
 
 int64_t PartitionedGraphs::peak_bytes() const {
-  std::vector<bool> kept = kept_by_caller(backward);
-  for (size_t i = 0; i < saved.size(); ++i) kept[i] = saved[i].input >= 0;
-  return std::max(ahead::peak_bytes(forward), MemorySimulation(backward).run(kept));
+  return std::max(ahead::peak_bytes(forward),
+                  MemorySimulation(backward).run(kept_in_backward(*this)));
+}
+
+int64_t partition::peak_with_kernels(const PartitionedGraphs& halves,
+                                     const std::vector<std::string>& fused) {
+  return std::max(MemorySimulation(halves.forward, &fused).run(kept_by_caller(halves.forward)),
+                  MemorySimulation(halves.backward, &fused).run(kept_in_backward(halves)));
 }
 
 }  // namespace ahead

@@ -12,8 +12,8 @@
 namespace ahead::native {
 namespace {
 
-/// More operators in one kernel take long to compile, and need many registers.
-constexpr size_t most_members = 96;
+/// More operators in one kernel take long to compile.
+constexpr size_t most_members = 512;
 
 class Fusion {
  public:
