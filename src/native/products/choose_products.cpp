@@ -60,9 +60,21 @@ bool is_worth_it(const Product& product, const TensorMeta& result) {
   return result.numel().fixed() * inner >= fewest_multiplications;
 }
 
+/// The matrix row by row, which is what oneDNN's operator makes of it anyway, while its result is
+/// there already; the matrix itself may be gone by then.
+Value* row_by_row(Graph& graph, Value* matrix, Node& before) {
+  static const Operator& clone = *Operator::find("aten.clone");
+  if (matrix->meta.is_contiguous()) return matrix;
+  const auto format = static_cast<int64_t>(at::MemoryFormat::Contiguous);
+  Node* copy = graph.add_node(clone, {matrix, c10::IValue(format)}, &before);
+  copy->belong_to(before);
+  const TensorMeta& meta = matrix->meta;
+  return graph.add_return(copy, TensorMeta::contiguous(meta.sizes, meta.dtype, meta.device));
+}
+
 void replace(Graph& graph, Node& node, const Product& product, const Operator& linear) {
   Argument added = product.added == nullptr ? Argument(c10::IValue()) : Argument(product.added);
-  std::vector<Argument> args = {product.left,
+  std::vector<Argument> args = {row_by_row(graph, product.left, node),
                                 transposed(graph, product.right, &node),
                                 std::move(added),
                                 c10::IValue("none"),

@@ -14,8 +14,10 @@ namespace {
 
 /// Fewer products are not worth the copies of their operands.
 constexpr size_t fewest_products = 4;
-/// What lives longer because of a merger may take so many bytes.
+/// What lives longer because of a merger may take so many bytes, and about so many times as much as
+/// the matrix that all products share.
 constexpr int64_t most_bytes = int64_t{32} << 20;
+constexpr int64_t most_times = 2;
 
 const Operator& op(const char* name) {
   return *Operator::find(name);
@@ -62,14 +64,17 @@ class Merging {
            args[1].value()->meta.sizes == node.result()->meta.sizes;
   }
 
-  static bool is_product(const Node& node) {
+  /// Whether it is none of those that a merger added.
+  bool was_there(const Node& node) const { return positions_.count(&node) != 0; }
+
+  bool is_product(const Node& node) const {
     static const Operator* const mm = &op("aten.mm");
-    return &node.op() == mm && is_matrix(*node.result()) && is_matrix(*node.args()[0].value()) &&
-           is_matrix(*node.args()[1].value());
+    return &node.op() == mm && was_there(node) && is_matrix(*node.result()) &&
+           is_matrix(*node.args()[0].value()) && is_matrix(*node.args()[1].value());
   }
 
   bool is_last_of_sum(const Node& node) const {
-    if (!is_plain_sum(node)) return false;
+    if (!was_there(node) || !is_plain_sum(node)) return false;
     const bool goes_on = is_used_once(*node.result()) && is_plain_sum(*node.result()->users()[0]);
     return !goes_on;
   }
@@ -118,23 +123,58 @@ class Merging {
     std::vector<Value*> others;
     find_addends(last.args()[0].value(), products, others);
     find_addends(last.args()[1].value(), products, others);
-    if (products.size() < fewest_products) return;
-    std::vector<Value*> left, right;
-    int64_t bytes = 0;
-    for (const Node* product : products)
-      bytes += bytes_of(*product->args()[0].value()) + bytes_of(*product->args()[1].value());
-    if (bytes > most_bytes) return;
-    for (const Node* product : products) {
-      left.push_back(transposed(graph_, product->args()[0].value(), &last));
-      right.push_back(product->args()[1].value());
+    std::sort(products.begin(), products.end(), [&](const Node* one, const Node* other) {
+      return positions_.at(one) < positions_.at(other);
+    });
+    const auto bytes = [](const Node& product) {
+      return bytes_of(*product.args()[0].value()) + bytes_of(*product.args()[1].value());
+    };
+    const auto runs = runs_of(products, bytes_of(*last.result()), bytes);
+    if (runs.empty()) return;
+    size_t merged = 0;
+    Value* sum = nullptr;
+    for (const std::vector<const Node*>& run : runs) {
+      Value* product = merged_product(run, last.result()->meta);
+      sum = sum == nullptr ? product
+                           : add(op("aten.add.Tensor"), {sum, product, int64_t{1}},
+                                 last.result()->meta, last_of(run));
+      merged += run.size() - 1;
     }
-    Value* side_by_side = transposed(graph_, below_each_other(left, &last), &last);
-    Value* sum = add(op("aten.mm"), {side_by_side, below_each_other(right, &last)},
-                     last.result()->meta, &last);
     for (Value* other : others)
       sum = add(op("aten.add.Tensor"), {other, sum, int64_t{1}}, last.result()->meta, &last);
-    merged_ += products.size() - 1;
+    merged_ += merged;
     graph_.replace_uses(last.result(), sum);
+  }
+
+  Node* last_of(const std::vector<const Node*>& run) const { return const_cast<Node*>(run.back()); }
+
+  /// One product for several, once the operands of the last of them are there.
+  Value* merged_product(const std::vector<const Node*>& run, const TensorMeta& meta) {
+    Node* const last = last_of(run);
+    std::vector<Value*> left, right;
+    for (const Node* product : run) {
+      left.push_back(transposed(graph_, product->args()[0].value(), last));
+      right.push_back(product->args()[1].value());
+    }
+    Value* side_by_side = transposed(graph_, below_each_other(left, last), last);
+    return add(op("aten.mm"), {side_by_side, below_each_other(right, last)}, meta, last);
+  }
+
+  /// Divides products, which are in the order of the graph, so that what lives longer until a run
+  /// of them is over takes little beside the matrix that they share. Empty if that leaves too few
+  /// in a run.
+  template <class NodePtr, class Bytes>
+  static std::vector<std::vector<NodePtr>> runs_of(const std::vector<NodePtr>& products,
+                                                   int64_t shared, const Bytes& bytes) {
+    int64_t all = 0;
+    for (const NodePtr product : products) all += bytes(*product);
+    const int64_t most = std::min(most_bytes, most_times * shared);
+    const auto count = std::max<size_t>(1, static_cast<size_t>(all / std::max<int64_t>(most, 1)));
+    if (products.size() < fewest_products * count) return {};
+    std::vector<std::vector<NodePtr>> runs(count);
+    for (size_t i = 0; i < products.size(); ++i)
+      runs[i * count / products.size()].push_back(products[i]);
+    return runs;
   }
 
   struct Family {
@@ -170,8 +210,13 @@ class Merging {
       if (members.empty()) order.push_back(family);
       members.push_back(&node);
     }
+    const auto bytes = [](const Node& product) {
+      return bytes_of(*product.args()[left_of(product)].value()) + bytes_of(*product.result());
+    };
     for (const Family& family : order) {
-      if (families[family].size() >= fewest_products) merge_family(families[family]);
+      const int64_t shared = bytes_of(*family.right);
+      for (const std::vector<Node*>& run : runs_of(families[family], shared, bytes))
+        merge_family(run);
     }
   }
 
@@ -217,16 +262,13 @@ class Merging {
   /// a1·b, a2·b, … are the parts of [a1; a2; …] · b, if all operands are there before the first.
   void merge_family(const std::vector<Node*>& members) {
     Node& first = *members.front();
-    int64_t bytes = 0;
     for (const Node* member : members) {
       const Value* left = member->args()[left_of(*member)].value();
       const Value* result = member->result();
       if (!is_there_before(left, first) || !result->meta.is_contiguous()) return;
       if (is_seen_outside(*result)) return;  // results of a graph share no memory
       if (left->meta.sizes[1] != members[0]->args()[left_of(first)].value()->meta.sizes[1]) return;
-      bytes += bytes_of(*left) + bytes_of(*result);
     }
-    if (bytes > most_bytes) return;
     std::vector<Value*> left;
     for (const Node* member : members)
       left.push_back(hoisted(member->args()[left_of(*member)].value(), first));
