@@ -98,6 +98,23 @@ TEST(Native, ProductsWithAMatrixAndWithItsTransposeAreNotMerged) {
       {leaf({4, 4}), leaf({4, 4}), leaf({4, 4}), leaf({4, 4})});
 }
 
+TEST(Native, ProductsOfOperatorsAreRounded) {
+  torch::manual_seed(0);
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    const auto left_over = [](const at::Tensor& x, const at::Tensor& y, const at::Tensor& product) {
+      return torch::relu(product - x * y) + (x * y - product).abs() * 2;
+    };
+    auto compiled =
+        ahead::compile(left_over, {.backend = "native", .fullgraph = true, .confirm = 0});
+    for (int call = 0; call < 3; ++call) {
+      const at::Tensor x = torch::randn({37, 41}, dtype), y = torch::randn({37, 41}, dtype);
+      EXPECT_EQ(compiled(x, y, x * y).abs().max().item<double>(), 0) << "call " << call;
+    }
+    EXPECT_EQ(compiled.stats().cache_hits, 2u);
+    EXPECT_TRUE(has_kernels(compiled));
+  }
+}
+
 TEST(Native, ModelsTrain) {
   std::vector<models::Workload> workloads = models::workloads();
   for (const std::string& name : models::speed_models())

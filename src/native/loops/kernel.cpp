@@ -18,7 +18,7 @@ constexpr OpTraits traits[] = {
     {"log1p", 25},  {"erf", 25},    {"tanh", 20},      {"sigmoid", 18}, {"sin", 25},
     {"cos", 25},    {"less", 1},    {"less_equal", 1}, {"equal", 1},    {"and", 1},
     {"or", 1},      {"not", 1},     {"select", 1},     {"convert", 1},  {"round_to", 4},
-    {"row_sum", 1}, {"row_max", 2}, {"row_min", 2},
+    {"rounded", 0}, {"row_sum", 1}, {"row_max", 2},    {"row_min", 2},
 };
 constexpr const char* type_names[] = {"f32", "f64", "i64", "i32", "bool"};
 

@@ -67,6 +67,7 @@ enum class Op : uint8_t {
   Select,   ///< the second operand where the first is true, else the third
   Convert,  ///< the operand in the term's type, as C++ converts
   RoundTo,  ///< the operand, rounded to what Term::dtype can hold
+  Rounded,  ///< a product, rounded before anything is added to it
   // Along the columns of a row.
   RowSum,
   RowMax,

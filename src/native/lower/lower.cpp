@@ -231,8 +231,14 @@ class Lowering::MemberEmitter final : public Emitter {
 
  private:
   TermId rounded(Formula value, at::ScalarType dtype) {
-    const TermId term = value.as(*compute_type(dtype)).id;
-    if (dtype != at::kBFloat16 && dtype != at::kHalf) return term;
+    const Type type = *compute_type(dtype);
+    const TermId term = value.as(type).id;
+    const bool is_narrow = dtype == at::kBFloat16 || dtype == at::kHalf;
+    // One instruction for this product and the next operator's sum would give other numbers than a
+    // kernel that has the product alone, and a backward might decide otherwise than its forward.
+    if (!is_narrow && is_float(type) && builder().term(term).op == Op::Mul)
+      return builder().apply(Op::Rounded, type, {term});
+    if (!is_narrow) return term;
     Term rounding;
     rounding.op = Op::RoundTo;
     rounding.dtype = dtype;

@@ -45,6 +45,32 @@ LANE_BY_LANE(D, sqrt, __builtin_sqrt)
     {"round", "\nLANE_BY_LANE(F, round, __builtin_rintf)\n"},
     {"round", "\nLANE_BY_LANE(D, round, __builtin_rint)\n", true},
 
+    // What compilers cannot see through they do not make one instruction with what follows.
+    {"rounded",
+     R"(
+#if defined(__AVX512F__) && LANES * 4 <= 64
+INLINE F rounded(F x) { __asm__("" : "+v"(x)); return x; }
+#elif (defined(__AVX__) && LANES * 4 <= 32) || (defined(__SSE2__) && LANES * 4 <= 16)
+INLINE F rounded(F x) { __asm__("" : "+x"(x)); return x; }
+#elif defined(__aarch64__) && LANES * 4 <= 16
+INLINE F rounded(F x) { __asm__("" : "+w"(x)); return x; }
+#else
+INLINE F rounded(F x) { __asm__("" : "+m"(x)); return x; }
+#endif
+)"},
+    {"rounded",
+     R"(
+#if defined(__AVX512F__) && LANES * 8 <= 64
+INLINE D rounded(D x) { __asm__("" : "+v"(x)); return x; }
+#elif (defined(__AVX__) && LANES * 8 <= 32) || (defined(__SSE2__) && LANES * 8 <= 16)
+INLINE D rounded(D x) { __asm__("" : "+x"(x)); return x; }
+#elif defined(__aarch64__) && LANES * 8 <= 16
+INLINE D rounded(D x) { __asm__("" : "+w"(x)); return x; }
+#else
+INLINE D rounded(D x) { __asm__("" : "+m"(x)); return x; }
+#endif
+)",
+     true},
     {"abs", R"(
 INLINE F abs(F x) { return (F)((I)x & 0x7fffffff); }
 INLINE I abs(I x) { return x < 0 ? -x : x; }
