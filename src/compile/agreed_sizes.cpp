@@ -33,7 +33,8 @@ std::vector<int64_t> small_sizes_of(const std::vector<at::Tensor>& tensors) {
 bool depends_on_sizes_only(const Entry& entry) {
   return !entry.has_state && !entry.reads_values && !entry.is_trusted && entry.pinned.empty() &&
          entry.wrapped == nullptr && entry.split == nullptr && entry.compiled.free.empty() &&
-         !entry.compiled.with_offsets && entry.compiled.sized->graph().unexplained().empty();
+         !entry.compiled.with_offsets && !entry.compiled.sized->has_open_traces() &&
+         entry.compiled.sized->graph().unexplained().empty();
 }
 
 /// For each symbol of a graph, the input that has it as a size and the dimension of that.

@@ -124,6 +124,7 @@ void CompiledCore::State::forget_programs() {
   entries.store(std::make_shared<const Entries>());
   sized_entries.clear();
   sized_programs.clear();
+  sized_parts.clear();
   skeletons.clear();
   agreed.clear();
 }

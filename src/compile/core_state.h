@@ -44,6 +44,8 @@ struct CompiledCore::State {
   /// The programs for many sizes, and what they are made of.
   SizedEntries sized_entries;
   compiling::SizedPrograms sized_programs;
+  /// The same for the parts of functions that hooks divide, which are compiled otherwise.
+  compiling::SizedPrograms sized_parts;
   /// Why all calls run eagerly; null: they do not.
   std::atomic<std::shared_ptr<const std::string>> eager_reason{};
 

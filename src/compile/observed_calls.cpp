@@ -237,11 +237,22 @@ std::optional<std::vector<at::Tensor>> ObservedCall::run_parts(
   // A part may write to an argument from which the backward of an earlier one would compute
   // something again.
   if (!options.partitioner.function()) options.partitioner = Partitioner::Default;
-  return entry.split->run(arguments, [&](const aot::FlatFunction& part, const auto& inputs) {
-    compiling::Compilation made = make(part, inputs, options, /*before=*/nullptr);
-    entry.add_owners(*made.plan);
-    return made;
-  });
+  const bool is_sized = entry.compiled.sized != nullptr;
+  bool is_new = false;
+  auto results =
+      entry.split->run(arguments, [&](const auto& part, const auto& inputs, bool may_wait) {
+        compiling::ManySizes sizes{state_.sized_parts,
+                                   /*compiles_fixed=*/!may_wait || !is_sized,
+                                   {},
+                                   tensors::static_sizes(inputs)};
+        compiling::Compilation made =
+            make(part, inputs, options, /*before=*/nullptr, is_sized ? &sizes : nullptr);
+        is_new |= made.is_new;
+        if (made.plan != nullptr) entry.add_owners(*made.plan);
+        return made;
+      });
+  if (is_new && entry.split->is_divided()) state_.compilations.fetch_add(1);
+  return results;
 }
 
 bool ObservedCall::is_within_limit() const {

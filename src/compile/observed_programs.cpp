@@ -32,8 +32,7 @@ bool captures_wrappers(const Tape& tape) {
 
 bool ObservedCall::may_be_sized(const Observation::State& observation, const Tape& tape) const {
   return options_.dynamic != Dynamic::Static && observation.now.outer == nullptr &&
-         runtime::traits_of(options_.backend).takes_sizes && !observe::has_hooks(tape) &&
-         !captures_wrappers(tape);
+         runtime::traits_of(options_.backend).takes_sizes && !captures_wrappers(tape);
 }
 
 bool ObservedCall::had_many_values(size_t real) const {
@@ -136,6 +135,8 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
   compiling::Compilation made =
       make(observe::replay(tape, observe::whole(*tape)), arguments, options_for(reads),
            observation.before.get(), may_be_sized(observation, *tape) ? &sizes : nullptr);
+  // What a divided function runs is compiled, and counted, part by part.
+  if (split != nullptr && split->is_divided()) made.is_new = false;
   if (made.is_new && made.sized != nullptr) state_.compilations.fetch_add(1);
   if (options_.dynamic == Dynamic::Trusting) {
     std::lock_guard<std::mutex> lock(state_.mutex);
@@ -157,7 +158,7 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
                         std::all_of(made.free.begin(), made.free.end(), [&](const auto& number) {
                           return had_many_values(number.real);
                         });
-  if (!are_free) made.free.clear();
+  if (!are_free || split != nullptr) made.free.clear();
   if (!made.free.empty()) entry->kind.free_reals.resize(sizes.reals.size());
   for (const compiling::FreeNumber& number : made.free) entry->kind.free_reals[number.real] = true;
   entry->prototype = prototype();

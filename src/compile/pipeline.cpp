@@ -292,32 +292,47 @@ std::vector<bool> donated_by(const BackwardPlan& backward) {
   return donated;
 }
 
-/// The plan for a function with results that have a history. `sized_derivatives`: gets the second
-/// derivatives of a graph that takes sizes; null: it takes none.
+/// Gives a program for many sizes its second derivatives.
+void derive_general(SizedProgram::General& general, bool has_open_trace,
+                    const TracedFunction& traced, const JointGraph& joint,
+                    const PartitionedGraphs& halves, const Options& options,
+                    const detail::Compilers& compilers) {
+  if (!has_derivatives(traced, options)) return;
+  if (!has_open_trace) {
+    general.derivatives = make_sized_derivatives(
+        recipe_of(joint, halves, traced.trace, traced.frame.epilogue, options), options, compilers);
+    return;
+  }
+  general.open_traces = std::make_shared<const SizedOpenTraces>(
+      traced.trace.graph, joint, halves,
+      general.stages->optimising(compilers.inference, ".derivative"), traced.autocast.fixed);
+}
+
+/// The plan for a function with results that have a history. `has_open_trace`: its derivatives are
+/// read off one. `general`: gets those of a graph that takes sizes; null: it takes none.
 CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::DifferentiableTrace> open,
-                       const std::vector<at::Tensor>& arguments, const Options& options,
-                       const detail::Compilers& compilers, Stages& stages,
-                       std::shared_ptr<const SizedDerivatives>* sized_derivatives = nullptr) {
+                       bool has_open_trace, const std::vector<at::Tensor>& arguments,
+                       const Options& options, const detail::Compilers& compilers, Stages& stages,
+                       SizedProgram::General* general = nullptr) {
   CallFrame& frame = traced.frame;
   JointGraph joint(traced.trace.graph);
   // The nodes of an open trace have all their operands.
-  if (open == nullptr)
+  if (!has_open_trace)
     stages.rewrite("forget_unread_operands", ".joint", joint, passes::forget_unread_operands);
   check_one_tangent(joint, traced.trace);
   auto [halves, seconds] = Stages::run([&, &joint = joint] {
     // Nor do states that are named have a place in an open trace.
-    if (open != nullptr) return partition(joint, traced, /*has_open_trace=*/true, options);
+    if (has_open_trace) return partition(joint, traced, has_open_trace, options);
     return partition_with_states(joint, traced, options, compilers, stages);
   });
   const int32_t first_saved =
       num_outputs(halves.forward) - static_cast<int32_t>(halves.saved.size());
   std::shared_ptr<runtime::DifferentiableBackward> derivatives;
-  if (sized_derivatives == nullptr) {
+  if (general == nullptr) {
     derivatives =
         differentiable_backward(std::move(open), traced, joint, halves, options, compilers, stages);
-  } else if (has_derivatives(traced, options)) {
-    *sized_derivatives = make_sized_derivatives(
-        recipe_of(joint, halves, traced.trace, frame.epilogue, options), options, compilers);
+  } else {
+    derive_general(*general, has_open_trace, traced, joint, halves, options, compilers);
   }
   BackwardPlan backward = plan_backward(halves, traced.trace);
   backward.derivatives = std::move(derivatives);
@@ -368,11 +383,10 @@ std::shared_ptr<Stages> make_stages(const Options& options) {
 
 /// Whether one program for many sizes may serve the function. What is left out is compiled for the
 /// sizes at hand.
-bool is_sizable(const TracedFunction& traced, const std::vector<at::Tensor>& inputs,
-                const Options& options, const detail::Compilers& compilers) {
+bool is_sizable(const std::vector<at::Tensor>& inputs, const Options& options,
+                const detail::Compilers& compilers) {
   const auto is_inference = [](const at::Tensor& tensor) { return tensor.is_inference(); };
-  return !traced.is_merged && !traced.trace.has_backward_writes() && !options.debug_asserts &&
-         !options.functionalize_rng && !options.partitioner.function() &&
+  return !options.debug_asserts && !options.functionalize_rng && !options.partitioner.function() &&
          compilers.decompositions == nullptr &&
          std::none_of(inputs.begin(), inputs.end(), is_inference);
 }
@@ -381,14 +395,15 @@ bool is_sizable(const TracedFunction& traced, const std::vector<at::Tensor>& inp
 SizedProgram::General compile_general(TracedFunction traced, const Graph& graph,
                                       const std::vector<at::Tensor>& inputs, const Options& options,
                                       const detail::Compilers& compilers, double trace_seconds) {
+  const bool has_open_trace = needs_open_trace(traced, options);
   SizedProgram::General general;
   general.stages = make_stages(options);
   traced.trace.graph = graph;
   general.stages->keep("trace", trace_seconds, graph);
   general.plan =
       has_tangents(graph)
-          ? plan_training(std::move(traced), nullptr, inputs, options, compilers, *general.stages,
-                          &general.derivatives)
+          ? plan_training(std::move(traced), nullptr, has_open_trace, inputs, options, compilers,
+                          *general.stages, &general)
           : plan_inference(std::move(traced), inputs, options, compilers, *general.stages);
   general.plan.prologue = nullptr;
   return general;
@@ -420,7 +435,8 @@ std::optional<CallPlan> plan_for_many_sizes(const TracedFunction& traced,
   result.sized = match->program;
   result.sizes = match->sizes;
   result.is_certain = match->is_certain;
-  if (!sizes.programs.compares_numbers()) result.free = match->free;
+  if (!sizes.programs.compares_numbers() && !match->program->has_open_traces())
+    result.free = match->free;
   result.stages = match->program->stages();
   return match->program->at(match->sizes, traced);
 }
@@ -450,27 +466,29 @@ Compilation compile_function(const aot::FlatFunction& function,
   result.trace_seconds = trace_seconds;
   traced.static_arguments = std::move(static_arguments);
   auto [plan, seconds] = Stages::run([&, &traced = traced]() -> std::optional<CallPlan> {
-    std::unique_ptr<tracing::DifferentiableTrace> open = open_trace(traced, options);
     Graph& graph = traced.trace.graph;
-    // Only the plan holds the captured tensors, so that the number of their owners tells when they
-    // are stale.
-    graph.forget_captured();
+    traced.forget_captured();
     if (!options.dump_folder.empty()) result.meta = describe_meta(traced.trace);
     result.objects = objects_of(graph);
     result.with_offsets = traced.is_merged || names_offsets(graph);
-    if (sizes != nullptr && open == nullptr && is_sizable(traced, inputs, options, compilers)) {
+    const bool has_open_trace = needs_open_trace(traced, options);
+    const bool may_be_sized = !has_open_trace || can_be_traced_later(traced);
+    if (sizes != nullptr && may_be_sized && is_sizable(inputs, options, compilers)) {
       std::optional<CallPlan> found =
           plan_for_many_sizes(traced, inputs, options, compilers, *sizes, result);
       if (found || !sizes->compiles_fixed) return found;
     }
+    std::unique_ptr<tracing::DifferentiableTrace> open =
+        has_open_trace ? open_trace(traced, options) : nullptr;
+    const bool is_open = open != nullptr;
     result.is_new = true;
     result.stages = make_stages(options);
     Stages& stages = *result.stages;
     stages.keep("trace", result.trace_seconds, graph);
     decompose(traced, compilers, stages);
     return has_tangents(graph)
-               ? plan_training(std::move(traced), std::move(open), inputs, options, compilers,
-                               stages)
+               ? plan_training(std::move(traced), std::move(open), is_open, inputs, options,
+                               compilers, stages)
                : plan_inference(std::move(traced), inputs, options, compilers, stages);
   });
   result.compile_seconds = seconds;

@@ -17,7 +17,7 @@ using runtime::ViewStep;
 using tracing::JointTrace;
 
 /// So many kinds of graphs, and graphs of a kind, are remembered.
-constexpr size_t most_families = 16;
+constexpr size_t most_families = 64;
 constexpr size_t most_samples = 8;
 /// So often one kind is fitted again because the sizes that came next did not fit.
 constexpr size_t most_programs = 4;
@@ -28,9 +28,13 @@ bool all_alike(const List& a, const List& b, const Alike& alike) {
 }
 
 bool are_alike(const Prologue& a, const Prologue& b) {
-  return all_alike(a.inputs, b.inputs, [](const Prologue::Input& x, const Prologue::Input& y) {
-    return x.kind == y.kind && x.index == y.index;
-  });
+  const auto bases = [](const Prologue::Base& x, const Prologue::Base& y) {
+    return x.arguments == y.arguments && x.counters == y.counters && x.tracked == y.tracked;
+  };
+  return all_alike(a.bases, b.bases, bases) &&
+         all_alike(a.inputs, b.inputs, [](const Prologue::Input& x, const Prologue::Input& y) {
+           return x.kind == y.kind && x.index == y.index;
+         });
 }
 
 /// Whether the same is done after the graph, with whatever numbers.
@@ -45,7 +49,16 @@ bool are_alike(const Epilogue& a, const Epilogue& b) {
            x.is_relative == y.is_relative && x.is_one_of_several == y.is_one_of_several &&
            x.rest.size() == y.rest.size();
   };
-  return a.inference_outputs == b.inference_outputs && a.new_versions == b.new_versions &&
+  const auto reshapes = [](const Epilogue::Reshape& x, const Epilogue::Reshape& y) {
+    return x.argument == y.argument;
+  };
+  const auto bumps = [](const Epilogue::VersionBump& x, const Epilogue::VersionBump& y) {
+    return x.argument == y.argument && x.bumps == y.bumps;
+  };
+  return a.rebased_arguments == b.rebased_arguments &&
+         all_alike(a.reshapes, b.reshapes, reshapes) &&
+         all_alike(a.version_bumps, b.version_bumps, bumps) &&
+         a.inference_outputs == b.inference_outputs && a.new_versions == b.new_versions &&
          a.requires_grad_changes == b.requires_grad_changes && a.resets == b.resets &&
          a.new_grads == b.new_grads && a.results == b.results &&
          a.num_reset_views == b.num_reset_views && a.grad_mode_after == b.grad_mode_after &&
@@ -65,8 +78,25 @@ bool are_same_for(const Graph& graph, const Masks& a, const Masks& b) {
   return true;
 }
 
+/// Whether the backward writes to the same tensors from outside, as often.
+bool have_same_backward_writes(const JointTrace& a, const JointTrace& b) {
+  using Write = tracing::InputFacts::BackwardWrite;
+  const auto to_input = [](const tracing::InputFacts& x, const tracing::InputFacts& y) {
+    const Write none;
+    const Write& of_x = x.backward_write ? *x.backward_write : none;
+    const Write& of_y = y.backward_write ? *y.backward_write : none;
+    return x.backward_write.has_value() == y.backward_write.has_value() &&
+           of_x.version_bumps == of_y.version_bumps && of_x.is_checked == of_y.is_checked;
+  };
+  const auto to_tangent = [](const JointTrace::TangentWrite& x, const JointTrace::TangentWrite& y) {
+    return x.tangent == y.tangent && x.version_bumps == y.version_bumps;
+  };
+  return all_alike(a.inputs, b.inputs, to_input) &&
+         all_alike(a.tangent_writes, b.tangent_writes, to_tangent);
+}
+
 bool are_alike(const JointTrace& a, const JointTrace& b) {
-  return a.differentiates == b.differentiates &&
+  return have_same_backward_writes(a, b) && a.differentiates == b.differentiates &&
          are_same_for(a.graph, a.reaching_tangents, b.reaching_tangents) &&
          are_same_for(a.graph, a.gradients_behind, b.gradients_behind) &&
          a.tangents_leading_to == b.tangents_leading_to &&
@@ -119,6 +149,10 @@ CallPlan SizedProgram::at(const std::vector<int64_t>& sizes, const TracedFunctio
     plan.epilogue.writes[i].in_graph = writes[i].in_graph;
   }
   plan.backward.autocast = traced.autocast;
+  if (has_open_traces()) {
+    plan.backward.derivatives =
+        general_.open_traces->at(sizes, traced.function, traced.inputs, traced.captured);
+  }
   bind(plan, sizes);
   return plan;
 }
@@ -144,7 +178,11 @@ SizedPrograms::Family::Family(const TracedFunction& traced, std::vector<int64_t>
     : example_(traced), static_sizes_(std::move(static_sizes)) {
   example_.function = nullptr;
   example_.inputs.clear();
-  example_.trace.inputs.clear();
+  for (tracing::InputFacts& input : example_.trace.inputs) {
+    const auto backward_write = input.backward_write;
+    input = {};
+    input.backward_write = backward_write;
+  }
   example_.trace.results.clear();
   example_.trace.graph.forget_captured();
   for (Prologue::Input& input : example_.frame.prologue.inputs) input.captured.reset();

@@ -8,6 +8,7 @@
 
 #include "compile/traced_function.h"
 #include "derivative/sized_backward.h"
+#include "derivative/sized_open_trace.h"
 #include "ir/sizes/fitted_graph.h"
 #include "passes/stages.h"
 #include "runtime/call/call_plan.h"
@@ -21,6 +22,7 @@ class SizedProgram {
   struct General {
     runtime::CallPlan plan;  ///< without a prologue
     std::shared_ptr<const SizedDerivatives> derivatives;
+    std::shared_ptr<const SizedOpenTraces> open_traces;  ///< instead of `derivatives`
     std::shared_ptr<passes::Stages> stages;
   };
 
@@ -29,6 +31,8 @@ class SizedProgram {
 
   const FittedGraph& graph() const { return *graph_; }
   const std::shared_ptr<passes::Stages>& stages() const { return general_.stages; }
+  /// Whether its second derivatives are those of one call, with all the numbers of that.
+  bool has_open_traces() const { return general_.open_traces != nullptr; }
   /// The plan for these sizes, of a function that was traced for them.
   runtime::CallPlan at(const std::vector<int64_t>& sizes, const TracedFunction& traced) const;
   /// A plan that at() made, for other values of the numbers among the sizes.

@@ -159,7 +159,11 @@ std::shared_ptr<const SplitProgram::Runner> SplitProgram::runner_of(
   auto made = std::make_shared<Runner>();
   made->one_by_one = observe::replay(tape_, piece.part);
   try {
-    if (!piece.part.is_one_by_one) made->compiled = compile(made->one_by_one, inputs);
+    if (!piece.part.is_one_by_one) {
+      const bool may_wait = !piece.has_waited.exchange(true);
+      made->compiled = compile(made->one_by_one, inputs, may_wait);
+      if (made->compiled.plan == nullptr) return made;
+    }
   } catch (const Unsupported&) {
     // The operators of the part are called one by one instead.
   }

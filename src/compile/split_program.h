@@ -24,11 +24,14 @@ class SplitProgram {
   /// Gives it the program of the whole recording, which it runs if it is not divided.
   void use(const Compilation& whole);
 
-  using Compile =
-      std::function<Compilation(const aot::FlatFunction&, const std::vector<at::Tensor>&)>;
+  /// Compiles a part. `may_wait`: if there is no program for many sizes yet, the part is only
+  /// remembered, to be compared with others.
+  using Compile = std::function<Compilation(const aot::FlatFunction&,
+                                            const std::vector<at::Tensor>&, bool may_wait)>;
   /// Runs a call: returns the function's results, and then the tensors that it stored. A part is
-  /// compiled when it is run for the first time, for the inputs of that run; if it cannot be, its
-  /// operators are called one by one. None, and nothing is done, if a tensor with hooks is gone.
+  /// compiled when it is run for the first time, or the second time if that waits, for the inputs
+  /// of that run; until then, or if it cannot be, its operators are called one by one. None, and
+  /// nothing is done, if a tensor with hooks is gone.
   std::optional<std::vector<at::Tensor>> run(const std::vector<at::Tensor>& arguments,
                                              const Compile& compile);
 
@@ -47,6 +50,7 @@ class SplitProgram {
     explicit Piece(observe::Part p) : part(std::move(p)) {}
     const observe::Part part;
     std::atomic<std::shared_ptr<const Runner>> runner{};
+    std::atomic<bool> has_waited{false};
   };
   class Run;
 

@@ -8,6 +8,7 @@
 #include "checkpoint/region_watch.h"
 #include "derivative/forward_cone.h"
 #include "ir/slots.h"
+#include "observe/state/entry_state.h"
 #include "ops/facts/node_facts.h"
 #include "plan/synthetic_base.h"
 #include "random/generator_state.h"
@@ -190,19 +191,41 @@ bool sets_generators(const Graph& joint) {
   return false;
 }
 
-std::unique_ptr<tracing::DifferentiableTrace> open_trace(const TracedFunction& traced,
-                                                         const Options& options) {
+void TracedFunction::forget_captured() {
+  for (const Graph::Input& input : trace.graph.inputs())
+    captured.emplace_back(input.captured.getIntrusivePtr());
+  trace.graph.forget_captured();
+}
+
+bool needs_open_trace(const TracedFunction& traced, const Options& options) {
   const tracing::JointTrace& trace = traced.trace;
   if (!options.double_backward || !has_tangents(trace.graph) || trace.has_backward_writes())
-    return nullptr;
-  if (sets_generators(trace.graph)) return nullptr;
-  const bool is_special = trace.opaque_gradient || trace.hidden_write ||
-                          writes_to_parts(trace.graph) || !can_run_again(traced);
-  if (!is_special) return nullptr;
+    return false;
+  if (sets_generators(trace.graph)) return false;
+  return trace.opaque_gradient || trace.hidden_write || writes_to_parts(trace.graph) ||
+         !can_run_again(traced);
+}
+
+/// What is written to, or is one of several tensors with the same memory, may look otherwise then.
+bool can_be_traced_later(const TracedFunction& traced) {
+  for (const Node& node : traced.trace.graph.nodes()) {
+    if (node.phase == Phase::Forward && ops::is_ordered(node)) return false;
+  }
+  const runtime::Epilogue& epilogue = traced.frame.epilogue;
+  return !traced.is_merged && epilogue.writes.empty() && epilogue.resets.empty() &&
+         epilogue.new_grads.empty() && epilogue.requires_grad_changes.empty() &&
+         !traced.trace.differentiates;
+}
+
+std::unique_ptr<tracing::DifferentiableTrace> open_trace(const TracedFunction& traced,
+                                                         const Options& options) {
   const runtime::CheckpointPause unseen;
   const AutocastRestore autocast;
+  std::vector<at::Tensor> captured;
+  for (const observe::WeakTensor& one : traced.captured) captured.push_back(observe::lock(one));
   return trace_explained(options, [&] {
-    return tracing::DifferentiableTrace::make(traced.function, traced.inputs, trace.graph);
+    return tracing::DifferentiableTrace::make(traced.function, traced.inputs, traced.trace.graph,
+                                              captured);
   });
 }
 

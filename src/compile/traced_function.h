@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ahead/options.h"
+#include "observe/tape/tape.h"
 #include "plan/call_frame.h"
 #include "runtime/compile_request.h"
 #include "trace/differentiable_trace.h"
@@ -22,6 +23,12 @@ struct TracedFunction {
   aot::FlatFunction function;
   std::vector<at::Tensor> inputs;
   runtime::StaticArguments static_arguments;  ///< among these
+  /// For each input of the graph the tensor that it captured, once forget_captured() was called.
+  std::vector<observe::WeakTensor> captured = {};
+
+  /// Lets go of the captured tensors: only the plan holds these, so that the number of their owners
+  /// tells when they are stale.
+  void forget_captured();
 };
 
 /// Traces a function with its gradient. If it writes to an argument that shares memory with another
@@ -35,8 +42,15 @@ TracedFunction trace_function(const aot::FlatFunction& function,
 /// derivatives.
 bool sets_generators(const Graph& joint);
 
-/// Traces a function once more for second derivatives that the operators of its graph do not give.
-/// Null if there are none, or if the function does something else this time.
+/// Whether the operators of its graph do not give the second derivatives of a function that are
+/// wanted, so that they have to be read off an open trace.
+bool needs_open_trace(const TracedFunction& traced, const Options& options);
+
+/// Whether that trace can also be made later, when what the call did has long been done.
+bool can_be_traced_later(const TracedFunction& traced);
+
+/// Traces a function once more for these derivatives, after forget_captured(). Null if the function
+/// does something else this time.
 std::unique_ptr<tracing::DifferentiableTrace> open_trace(const TracedFunction& traced,
                                                          const Options& options);
 

@@ -316,7 +316,9 @@ ValueMap values_of_copy(const ValueMap& values, const Graph& original, const Gra
 std::vector<const Value*> forward_inputs(const JointGraph& joint) {
   std::vector<const Value*> inputs;
   for (const Graph::Input& input : joint.inputs()) {
-    if (input.slot.kind != Slot::Kind::Tangent) inputs.push_back(input.value);
+    const bool is_given =
+        input.slot.kind != Slot::Kind::Tangent && input.slot.kind != Slot::Kind::Sizes;
+    if (is_given) inputs.push_back(input.value);
   }
   return inputs;
 }
@@ -340,9 +342,10 @@ std::vector<bool> find_used(const JointGraph& joint, const Graph& backward) {
 }
 
 /// All that the backward saves, and the inputs from which the rest of the forward can be computed:
-/// a derivative of higher order may need any of it.
+/// a derivative of higher order may need any of it. `values`: those that a trace has met; null:
+/// all.
 std::vector<Need> find_needs(const JointGraph& joint, const PartitionedGraphs& graphs,
-                             const std::vector<const Value*>& inputs, const ValueMap& values) {
+                             const std::vector<const Value*>& inputs, const ValueMap* values) {
   std::vector<Need> needs;
   std::vector<bool> is_saved(inputs.size());
   for (size_t i = 0; i < graphs.saved.size(); ++i) {
@@ -352,7 +355,7 @@ std::vector<Need> find_needs(const JointGraph& joint, const PartitionedGraphs& g
   const std::vector<bool> used = find_used(joint, graphs.backward);
   for (size_t i = 0; i < inputs.size(); ++i) {
     const uint32_t id = inputs[i]->id();
-    if (!is_saved[i] && used[id] && values[id] != nullptr)
+    if (!is_saved[i] && used[id] && (values == nullptr || (*values)[id] != nullptr))
       needs.push_back({Need::Kind::Input, static_cast<int32_t>(i)});
   }
   return needs;
@@ -390,13 +393,18 @@ edge_list find_roots(const DifferentiableTrace& trace, const JointGraph& joint,
 
 }  // namespace
 
+std::vector<Need> open_trace_needs(const JointGraph& joint, const PartitionedGraphs& graphs) {
+  return find_needs(joint, graphs, forward_inputs(joint), nullptr);
+}
+
 std::shared_ptr<runtime::DifferentiableBackward> make_open_trace_gradient(
     std::unique_ptr<DifferentiableTrace> trace, const Graph& traced, const JointGraph& joint,
     const PartitionedGraphs& graphs, const aot::GraphCompiler& compiler,
-    const std::optional<AutocastState>& autocast) {
+    const std::optional<AutocastState>& autocast, const std::vector<Need>* known_needs) {
   const ValueMap values = values_of_copy(trace->values(), traced, joint);
   const std::vector<const Value*> inputs = forward_inputs(joint);
-  std::vector<Need> needs = find_needs(joint, graphs, inputs, values);
+  std::vector<Need> needs =
+      known_needs != nullptr ? *known_needs : find_needs(joint, graphs, inputs, &values);
   GivenValues given = find_given(needs, graphs.saved, inputs, values);
   DifferentiableTrace::Stage outputs{find_roots(*trace, joint, graphs.backward), {}};
   for (const Graph::Output& output : graphs.backward.outputs()) {

@@ -20,7 +20,9 @@ using torch::autograd::edge_list;
 /// Finds the values of one graph in another that does the same.
 class Matcher {
  public:
-  Matcher(const Graph& from, const Graph& to) : from_(from), to_(to) {
+  /// `captured`: for each input of `from`.
+  Matcher(const Graph& from, const std::vector<at::Tensor>& captured, const Graph& to)
+      : from_(from), captured_(captured), to_(to) {
     map_.resize(from.value_capacity(), nullptr);
   }
 
@@ -42,12 +44,13 @@ class Matcher {
  private:
   /// Tensors that only the backward has met are none of the function's own inputs.
   bool match_inputs() {
-    for (const Graph::Input& input : from_.inputs()) {
+    for (size_t i = 0; i < from_.inputs().size(); ++i) {
+      const Graph::Input& input = from_.inputs()[i];
       if (input.slot.kind == Slot::Kind::Tangent) continue;
       const int64_t position = to_.find_input(input.slot);
       if (position < 0) continue;
       const Graph::Input& twin = to_.inputs()[static_cast<size_t>(position)];
-      if (!twin.captured.is_same(input.captured)) return false;
+      if (!twin.captured.is_same(captured_[i])) return false;
       map_[input.value->id()] = twin.value;
     }
     return true;
@@ -79,6 +82,7 @@ class Matcher {
   }
 
   const Graph& from_;
+  const std::vector<at::Tensor>& captured_;
   const Graph& to_;
   ValueMap map_;
 };
@@ -116,7 +120,8 @@ bool has_leaf_hooks(const Lifted& lifted) {
 }  // namespace
 
 std::unique_ptr<DifferentiableTrace> DifferentiableTrace::make(
-    const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs, const Graph& joint) {
+    const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs, const Graph& joint,
+    const std::vector<at::Tensor>& captured) {
   std::unique_ptr<OpenTrace> open;
   edge_list roots;
   try {
@@ -130,7 +135,7 @@ std::unique_ptr<DifferentiableTrace> DifferentiableTrace::make(
   }
   std::unique_ptr<DifferentiableTrace> made(
       new DifferentiableTrace(std::move(open), std::move(roots)));
-  if (!made->match(joint)) return nullptr;
+  if (!made->match(joint, captured)) return nullptr;
   made->open_->graph().forget_captured();
   made->outside().forget_arguments();
   made->num_values_ = made->graph().value_capacity();
@@ -144,8 +149,8 @@ DifferentiableTrace::~DifferentiableTrace() {
   tracer->live_tensors().forget_watched();
 }
 
-bool DifferentiableTrace::match(const Graph& joint) {
-  Matcher matcher(joint, open_->writer().graph());
+bool DifferentiableTrace::match(const Graph& joint, const std::vector<at::Tensor>& captured) {
+  Matcher matcher(joint, captured, open_->writer().graph());
   const bool is_same = matcher.run();
   values_ = matcher.take();
   size_t tangents = 0;

@@ -18,11 +18,12 @@ namespace ahead::tracing {
 /// It holds what the autograd graph of an eager call holds, without data and without arguments.
 class DifferentiableTrace {
  public:
-  /// Traces a function again that was traced as `joint`, which still has its captured tensors. Null
-  /// if the function does something else this time.
+  /// Traces a function again that was traced as `joint`; `captured`: for each input of that graph
+  /// the tensor that it captured. Null if the function does something else this time.
   static std::unique_ptr<DifferentiableTrace> make(const aot::FlatFunction& function,
                                                    const std::vector<at::Tensor>& inputs,
-                                                   const Graph& joint);
+                                                   const Graph& joint,
+                                                   const std::vector<at::Tensor>& captured);
   ~DifferentiableTrace();
   DifferentiableTrace(const DifferentiableTrace&) = delete;
   DifferentiableTrace& operator=(const DifferentiableTrace&) = delete;
@@ -71,7 +72,7 @@ class DifferentiableTrace {
       : open_(std::move(open)), roots_(std::move(roots)) {}
 
   Outside& outside() const { return open_->outside(); }
-  bool match(const Graph& joint);
+  bool match(const Graph& joint, const std::vector<at::Tensor>& captured);
   void check_usable() const;
   void add_targets(const std::vector<at::Tensor>& tangents, size_t num_lifted,
                    Derivative& derivative) const;

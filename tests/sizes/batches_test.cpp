@@ -39,6 +39,175 @@ TEST(Batches, Mlp) {
   expect_few_programs(stats, 3, 64, 12);
 }
 
+/// Hooks divide the function.
+struct HookedMlpImpl : MlpImpl {
+  Tensor forward(const Tensors& in) {
+    const Tensor x = torch::relu(first(in[0].flatten(1)));
+    x.register_hook([](const Tensor& gradient) { return gradient * 0.5; });
+    x.register_hook([](const Tensor& gradient) { return gradient.clamp_max(0.01); });
+    return F::cross_entropy(second(x), in[1]);
+  }
+};
+TORCH_MODULE(HookedMlp);
+
+TEST(Batches, MlpWithHooks) {
+  const CompileStats stats = train_side_by_side<HookedMlp>(
+      [] { return HookedMlp(); }, [](int64_t n) { return images_and_labels(n); },
+      rounds_of(1, 64, 3));
+  // Where it cannot be told that hooks captured the same, a size is observed once more.
+  EXPECT_EQ(stats.eager_calls, 0U);
+  EXPECT_LE(stats.compilations, 3U);
+  EXPECT_GT(stats.cache_hits, 16U);
+}
+
+/// Rounds, and lets gradients through where that is not far.
+struct Rounded : torch::autograd::Function<Rounded> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x) {
+    context->save_for_backward({x});
+    return (x * 4).round() / 4;
+  }
+  static Tensors backward(torch::autograd::AutogradContext* context, const Tensors& gradients) {
+    const Tensor x = context->get_saved_variables()[0];
+    return {gradients[0] * (x.abs() < 1) * x};
+  }
+};
+
+struct RoundedMlpImpl : MlpImpl {
+  Tensor forward(const Tensors& in) {
+    const Tensor x = Rounded::apply(first(in[0].flatten(1)));
+    return F::cross_entropy(second(x.relu()), in[1]);
+  }
+};
+TORCH_MODULE(RoundedMlp);
+
+TEST(Batches, MlpWithCustomFunction) {
+  const CompileStats stats = train_side_by_side<RoundedMlp>(
+      [] { return RoundedMlp(); }, [](int64_t n) { return images_and_labels(n); },
+      rounds_of(1, 64, 3));
+  expect_few_programs(stats, 3, 64, 12);
+}
+
+/// The second derivative is that of the function's own backward, for each size.
+TEST(Batches, SecondDerivativesOfCustomFunctions) {
+  const Tensor w = torch::randn({6, 5}).requires_grad_();
+  const auto f = [&](const Tensor& x) { return Rounded::apply(x.matmul(w).tanh()).exp(); };
+  auto compiled = compile(f);
+  const auto second = [&](const auto& function, const Tensor& x) {
+    const Tensor y = function(x);
+    const Tensor first = torch::autograd::grad({y.sum()}, {w}, {}, true, true)[0];
+    Tensors all = torch::autograd::grad({first.pow(2).sum()}, {w, x});
+    all.push_back(y.detach());
+    all.push_back(first.detach());
+    return all;
+  };
+  for (const int64_t size : rounds_of(1, 12, 3)) {
+    const Tensor x = torch::randn({size, 6}).requires_grad_();
+    expect_same(second(f, x), second(compiled, x));
+    if (HasFailure()) return;
+  }
+  EXPECT_EQ(compiled.stats().eager_calls, 0U);
+  EXPECT_LE(compiled.stats().compilations, 3U);
+  EXPECT_GT(compiled.stats().cache_hits, 12U);
+}
+
+/// What it captured looks otherwise by the time that somebody asks for a second derivative.
+TEST(Batches, SecondDerivativesOfWhatWasChanged) {
+  Tensor w = torch::randn({6, 5}).requires_grad_();
+  auto compiled = compile([&](const Tensor& x) { return Rounded::apply(x.matmul(w)).exp(); });
+  Tensor y;
+  const Tensor x = torch::randn({4, 6}).requires_grad_();
+  for (const int64_t size : {2, 3, 5, 4, 4})
+    y = compiled(size == 4 ? x : torch::randn({size, 6}).requires_grad_());
+  EXPECT_EQ(compiled.stats().cache_hits, 1U);
+  const Tensor first = torch::autograd::grad({y.sum()}, {x}, {}, true, false)[0];
+  w.requires_grad_(false);
+  EXPECT_THROW(torch::autograd::grad({y.sum()}, {x}, {}, true, true), Unsupported);
+  w.requires_grad_(true);
+  expect_same({first}, {torch::autograd::grad({y.sum()}, {x}, {}, true, true)[0].detach()});
+}
+
+TEST(Batches, WritesToPartsOfWhatHasAGradient) {
+  const Tensor w = torch::randn({6, 5}).requires_grad_();
+  const auto f = [&](const Tensor& x) {
+    const Tensor y = x.matmul(w) * 3;
+    y.select(0, 0).mul_(2);
+    y.slice(1, 0, 2).copy_(y.slice(1, 2, 4).exp());
+    return y.pow(2);
+  };
+  auto compiled = compile(f);
+  for (const int64_t size : rounds_of(1, 32, 3)) {
+    const Tensor x = torch::randn({size, 6});
+    const Tensor expected = f(x), actual = compiled(x);
+    expect_same({expected.detach()}, {actual.detach()});
+    const bool twice = size % 5 == 0;
+    const Tensor a = torch::autograd::grad({expected.sum()}, {w}, {}, twice, twice)[0];
+    const Tensor b = torch::autograd::grad({actual.sum()}, {w}, {}, twice, twice)[0];
+    expect_same({a.detach()}, {b.detach()});
+    if (twice)
+      expect_same(torch::autograd::grad({a.pow(2).sum()}, {w}),
+                  torch::autograd::grad({b.pow(2).sum()}, {w}));
+    if (HasFailure()) return;
+  }
+  EXPECT_EQ(compiled.stats().eager_calls, 0U);
+  EXPECT_LE(compiled.stats().compilations, 3U);
+}
+
+TEST(Batches, ArgumentsThatShareMemoryAndAreWrittenTo) {
+  const auto f = [](const Tensor& a, const Tensor& b) {
+    a.mul_(2);
+    b.add_(a.sum());
+    return a.sin() + b.cos();
+  };
+  auto compiled = compile(f);
+  // How large the one memory is says nothing of how large its parts are: each size is observed
+  // twice.
+  for (const int64_t size : rounds_of(2, 9, 6)) {
+    const Tensor mine = torch::randn({size + 2, 3}), theirs = mine.clone();
+    const auto call = [&](const auto& function, const Tensor& all) {
+      return function(all.slice(0, 0, size), all.slice(0, 2, size + 2));
+    };
+    expect_same({call(f, mine)}, {call(compiled, theirs)});
+    expect_same({mine}, {theirs});
+    if (HasFailure()) return;
+  }
+  EXPECT_EQ(compiled.stats().eager_calls, 0U);
+  EXPECT_LE(compiled.stats().compilations, 3U);
+  EXPECT_GT(compiled.stats().cache_hits, 16U);
+}
+
+/// Notes in a tensor of the caller's how large gradients are.
+struct Watched : torch::autograd::Function<Watched> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x,
+                        const Tensor& largest) {
+    context->save_for_backward({largest});
+    return x * 3;
+  }
+  static Tensors backward(torch::autograd::AutogradContext* context, const Tensors& gradients) {
+    Tensor largest = context->get_saved_variables()[0];
+    largest.copy_(torch::max(largest, gradients[0].abs().max()));
+    return {gradients[0] * 3, Tensor()};
+  }
+};
+
+TEST(Batches, BackwardsThatWrite) {
+  const Tensor w = torch::randn({6, 5}).requires_grad_();
+  const auto f = [&](const Tensor& x, const Tensor& largest) {
+    return Watched::apply(x.matmul(w).tanh(), largest).pow(2).sum();
+  };
+  auto compiled = compile(f);
+  const Tensor mine = torch::zeros({}), theirs = torch::zeros({});
+  for (const int64_t size : rounds_of(1, 32, 3)) {
+    const Tensor x = torch::randn({size, 6});
+    const Tensor expected = f(x, mine), actual = compiled(x, theirs);
+    expect_same({expected.detach()}, {actual.detach()});
+    expect_same(torch::autograd::grad({expected}, {w}), torch::autograd::grad({actual}, {w}));
+    expect_same({mine}, {theirs});
+    if (HasFailure()) return;
+  }
+  EXPECT_EQ(compiled.stats().eager_calls, 0U);
+  EXPECT_LE(compiled.stats().compilations, 3U);
+}
+
 struct BlockImpl : nn::Module {
   BlockImpl() {
     register_module("norm1", norm1);

@@ -175,6 +175,23 @@ TEST(OddPrograms, HooksInside) {
   for (const int64_t size : rounds_of(1, 6, 4)) compare(f, compiled, torch::randn({size, 3}));
 }
 
+/// What a hook captured is that of its own call, though calls of other sizes did the same.
+TEST(OddPrograms, HooksThatCaptureCounters) {
+  const auto counting = [](int& calls) {
+    return [&calls](const Tensor& x) {
+      const Tensor y = x * 3;
+      const int64_t factor = ++calls;
+      y.register_hook([factor](const Tensor& gradient) { return gradient * factor; });
+      return y.sin();
+    };
+  };
+  int of_eager = 0, of_compiled = 0;
+  const auto f = counting(of_eager);
+  auto compiled = compile(counting(of_compiled));
+  for (const int64_t size : rounds_of(2, 12, 2)) compare(f, compiled, torch::randn({size, 3}));
+  EXPECT_EQ(compiled.stats().cache_hits, 0U);
+}
+
 TEST(OddPrograms, BagsOfEmbeddings) {
   const Tensor table = torch::randn({20, 4}).requires_grad_();
   const auto f = [&](const Tensor& ids, const Tensor& offsets) {

@@ -274,8 +274,12 @@ bool have_same_contents(const Tape& before, const Tape& now) {
   const auto is_same = [](const auto& a, const auto& b) {
     return is_same_contents(a.contents, b.contents);
   };
+  const auto is_same_step = [&](const Step& a, const Step& b) {
+    const bool has_hook = a.hook != nullptr && b.hook != nullptr;
+    return is_same(a, b) && (has_hook ? a.hook->is_same(*b.hook) : a.hook == b.hook);
+  };
   return std::equal(before.steps.begin(), before.steps.end(), now.steps.begin(), now.steps.end(),
-                    is_same) &&
+                    is_same_step) &&
          std::equal(before.captured.begin(), before.captured.end(), now.captured.begin(),
                     now.captured.end(), is_same);
 }

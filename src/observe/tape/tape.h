@@ -254,7 +254,8 @@ struct TapeDifference {
   bool has_other_grads = false;
 };
 
-/// Whether what the host itself put into tensors is the same in both recordings, step by step.
+/// Whether what the host itself put into tensors, and what hooks captured, is the same in both
+/// recordings, step by step.
 bool have_same_contents(const Tape& before, const Tape& now);
 
 /// The first difference between what two calls did; none: they did the same.

@@ -1,0 +1,144 @@
+#include "derivative/sized_open_trace.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_strided.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "ahead/errors.h"
+#include "base/ambient.h"
+#include "checkpoint/region_watch.h"
+#include "derivative/open_trace_gradient.h"
+#include "ir/sizes/graph_numbers.h"
+#include "observe/state/entry_state.h"
+#include "trace/differentiable_trace.h"
+
+namespace ahead::compiling {
+namespace {
+
+/// A tensor that a trace is to be made for, without its contents.
+struct InputLook {
+  std::optional<TensorMeta> meta;  ///< none: it is undefined
+  size_t same_as;                  ///< the first input that is this tensor
+};
+
+std::vector<InputLook> looks_of(const std::vector<at::Tensor>& inputs) {
+  std::vector<InputLook> looks;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const auto first = std::find_if(inputs.begin(), inputs.end(), [&](const at::Tensor& other) {
+      return other.is_same(inputs[i]);
+    });
+    looks.push_back({inputs[i].defined() ? std::optional(TensorMeta::of(inputs[i])) : std::nullopt,
+                     static_cast<size_t>(first - inputs.begin())});
+  }
+  return looks;
+}
+
+std::vector<at::Tensor> stand_ins_for(const std::vector<InputLook>& looks) {
+  std::vector<at::Tensor> inputs;
+  for (size_t i = 0; i < looks.size(); ++i) {
+    const InputLook& look = looks[i];
+    if (look.same_as != i) {
+      inputs.push_back(inputs[look.same_as]);
+      continue;
+    }
+    inputs.emplace_back();
+    if (!look.meta) continue;
+    inputs.back() =
+        at::empty_strided(look.meta->sizes, look.meta->strides,
+                          at::TensorOptions(look.meta->dtype).device(look.meta->device));
+    inputs.back().set_requires_grad(look.meta->requires_grad);
+  }
+  return inputs;
+}
+
+}  // namespace
+
+struct SizedOpenTraces::General {
+  const Graph graph;
+  const JointGraph joint;
+  const PartitionedGraphs halves;
+  const aot::GraphCompiler compiler;
+  const std::optional<AutocastState> autocast;
+  const std::vector<runtime::DifferentiableBackward::Need> needs;
+};
+
+namespace {
+
+/// Those for some sizes.
+template <class General>
+class OpenTraceAtSizes final : public runtime::DifferentiableBackward {
+ public:
+  OpenTraceAtSizes(std::shared_ptr<const General> general, std::vector<int64_t> sizes,
+                   aot::FlatFunction function, const std::vector<at::Tensor>& inputs,
+                   std::vector<observe::WeakTensor> captured)
+      : general_(std::move(general)),
+        sizes_(std::move(sizes)),
+        function_(std::move(function)),
+        inputs_(looks_of(inputs)),
+        captured_(std::move(captured)) {}
+
+  const std::vector<Need>& needs() const override { return general_->needs; }
+  std::vector<at::Tensor> run(const Request& request) override { return made().run(request); }
+  std::vector<Program> programs() override { return {}; }
+
+ private:
+  DifferentiableBackward& made() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (made_ == nullptr) made_ = make();
+    if (made_ != nullptr) return *made_;
+    throw Unsupported(
+        "double backward",
+        "the function, which has a gradient of its own or writes to parts of what has one, does "
+        "not do again what it did when it was called (what it captured was changed, or is gone), "
+        "so that second derivatives cannot be found. Take the gradient inside the compiled "
+        "function, or compile with Dynamic::Static.");
+  }
+
+  std::shared_ptr<DifferentiableBackward> make() const {
+    const runtime::CheckpointPause unseen;
+    std::vector<at::Tensor> captured;
+    for (const observe::WeakTensor& one : captured_) captured.push_back(observe::lock(one));
+    const Graph graph = at_sizes(general_->graph, sizes_);
+    std::unique_ptr<tracing::DifferentiableTrace> trace;
+    {
+      const AutocastScope autocast(ambient_.autocast);
+      const at::AutoGradMode grad_mode(ambient_.grad_mode);
+      trace =
+          tracing::DifferentiableTrace::make(function_, stand_ins_for(inputs_), graph, captured);
+    }
+    if (trace == nullptr) return nullptr;
+    return make_open_trace_gradient(std::move(trace), graph, general_->joint, general_->halves,
+                                    general_->compiler, general_->autocast, &general_->needs);
+  }
+
+  const std::shared_ptr<const General> general_;
+  const std::vector<int64_t> sizes_;
+  const aot::FlatFunction function_;
+  const std::vector<InputLook> inputs_;
+  const std::vector<observe::WeakTensor> captured_;
+  const Ambient ambient_ = Ambient::current();
+  std::mutex mutex_;
+  std::shared_ptr<DifferentiableBackward> made_;
+};
+
+}  // namespace
+
+SizedOpenTraces::SizedOpenTraces(Graph graph, const JointGraph& joint, PartitionedGraphs halves,
+                                 aot::GraphCompiler compiler,
+                                 std::optional<AutocastState> autocast) {
+  std::vector<runtime::DifferentiableBackward::Need> needs = open_trace_needs(joint, halves);
+  general_ = std::make_shared<const General>(General{std::move(graph), joint, std::move(halves),
+                                                     std::move(compiler), std::move(autocast),
+                                                     std::move(needs)});
+}
+
+std::shared_ptr<runtime::DifferentiableBackward> SizedOpenTraces::at(
+    const std::vector<int64_t>& sizes, const aot::FlatFunction& function,
+    const std::vector<at::Tensor>& inputs, std::vector<observe::WeakTensor> captured) const {
+  return std::make_shared<OpenTraceAtSizes<General>>(general_, sizes, function, inputs,
+                                                     std::move(captured));
+}
+
+}  // namespace ahead::compiling
