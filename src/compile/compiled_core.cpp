@@ -113,6 +113,19 @@ CallKind CompiledCore::State::kind_of(const Situation& now, const Options& optio
           /*with_offsets=*/false};
 }
 
+const std::vector<int64_t>* CompiledCore::State::value_sizes_of(const Situation& now,
+                                                                const Entry& entry) {
+  const compiling::SizedProgram* program = entry.compiled.sized.get();
+  for (const auto& [known, sizes] : now.value_sizes) {
+    if (known == program) return &sizes;
+  }
+  if (!entry.kind.guard.holds(*entry.kind.plan, now.inputs.leaves)) return nullptr;
+  now.value_sizes.emplace_back(
+      program,
+      program->value_sizes()->find(*entry.kind.plan, now.inputs.leaves, entry.compiled.sizes));
+  return &now.value_sizes.back().second;
+}
+
 void CompiledCore::State::add(std::shared_ptr<Entry> entry, const FlatTree& arguments) {
   if (entry->compiled.sized != nullptr) return sized_entries.add(arguments, std::move(entry));
   auto changed = std::make_shared<Entries>(*entries.load());

@@ -123,13 +123,28 @@ struct CompiledCore::State {
     const std::shared_ptr<const SizedEntries::Map> sized = sized_entries.all();
     if (sized->empty()) return;
     if (!now.keys) now.keys.emplace(now.inputs);
+    std::vector<uint64_t> with_value_sizes;
     for (const uint64_t key : {now.keys->by_numbers, now.keys->by_sizes}) {
+      const auto [first, last] = sized->equal_range(key);
+      for (auto each = first; each != last; ++each) {
+        if (!each->second->value_sizes.empty()) {
+          const std::vector<int64_t>* found = value_sizes_of(now, *each->second);
+          if (found != nullptr) with_value_sizes.push_back(SizedEntries::key_with(key, *found));
+        } else if (visit(each->second)) {
+          return;
+        }
+      }
+    }
+    for (const uint64_t key : with_value_sizes) {
       const auto [first, last] = sized->equal_range(key);
       for (auto each = first; each != last; ++each) {
         if (visit(each->second)) return;
       }
     }
   }
+  /// The sizes that values decide in a call, if it is like those of this entry but for these; null:
+  /// it is not.
+  static const std::vector<int64_t>* value_sizes_of(const Situation& now, const Entry& entry);
   /// Adds or removes an entry, in a copy of the list: other threads may be reading it. `mutex` is
   /// held.
   void add(std::shared_ptr<Entry> entry, const FlatTree& arguments);
@@ -137,13 +152,16 @@ struct CompiledCore::State {
   void remove(const std::shared_ptr<Entry>& entry);
   /// Drops all programs.
   void forget_programs();
-  /// Calls visit(entry) for all entries.
+  /// Calls visit(entry) for all entries, once for each.
   template <class Visit>
   void for_each_entry(Visit&& visit) const {
     const std::shared_ptr<const Entries> all = entries.load();
     for (const std::shared_ptr<Entry>& entry : *all) visit(entry);
     const std::shared_ptr<const SizedEntries::Map> sized = sized_entries.all();
-    for (const auto& [key, entry] : *sized) visit(entry);
+    std::unordered_set<const Entry*> visited;
+    for (const auto& [key, entry] : *sized) {
+      if (visited.insert(entry.get()).second) visit(entry);
+    }
   }
 };
 

@@ -38,6 +38,9 @@ struct Situation {
   mutable std::optional<WrappedLayout::Apart> apart = {};
   /// What SizedEntries finds entries by, once somebody asked for it.
   mutable std::optional<SizedKeys> keys = {};
+  /// The sizes that values decide in this call, by the programs that were asked.
+  mutable std::vector<std::pair<const compiling::SizedProgram*, std::vector<int64_t>>> value_sizes =
+      {};
 
   const std::vector<at::Tensor>& arguments() const {
     return outer == nullptr ? inputs.leaves : *outer;
@@ -177,6 +180,9 @@ struct Entry {
   /// When it ran last, in calls of the callable.
   std::atomic<uint64_t> last_run{0};
   bool reads_values = false;
+  /// The sizes that values decide in its calls, as they can be found out before it runs; empty:
+  /// there are none such.
+  std::vector<int64_t> value_sizes = {};
   bool has_state = false;
   /// No call of these sizes was observed: others say what the program does; see AgreedSizes.
   bool is_trusted = false;

@@ -272,7 +272,9 @@ bool ObservedCall::is_passing(const Situation& now) {
   std::lock_guard<std::mutex> lock(state_.mutex);
   constexpr size_t most_sizes = 4 * SizedEntries::kMost;
   if (state_.sizes_seen.size() >= most_sizes) state_.sizes_seen.clear();
-  if (!state_.sizes_seen.insert(now.keys->by_numbers).second) return false;
+  uint64_t key = now.keys->by_numbers;
+  for (const auto& [program, sizes] : now.value_sizes) key = SizedEntries::key_with(key, sizes);
+  if (!state_.sizes_seen.insert(key).second) return false;
   state_.recent.note(false);
   if (std::exchange(state_.said_passing, true)) return true;
   state_.say(

@@ -137,6 +137,9 @@ bool ObservedCall::is_ready(const Observation::State& observation,
     note_difference(candidate, *last);
     return false;
   }
+  // Sizes that values decide may have very many.
+  constexpr size_t most_outcomes = 256;
+  if (candidate.tapes.size() >= most_outcomes) candidate.tapes.erase(candidate.tapes.begin());
   candidate.tapes.push_back(tape);
   // A call with other sizes that did the same is as good as one with these.
   if (!may_be_sized(observation, *tape)) return false;
@@ -149,9 +152,9 @@ bool ObservedCall::is_ready(const Observation::State& observation,
   auto& seen = state_.skeletons[skeleton];
   const auto is_changing = [](const at::Tensor& leaf) { return tensors::changing_dims(leaf) != 0; };
   // What is marked to change is remembered at once, to be compared with the next size.
-  is_like_others_ =
-      is_first && (!seen.empty() || std::any_of(observation.inputs.leaves.begin(),
-                                                observation.inputs.leaves.end(), is_changing));
+  is_like_others_ = (is_first || has_sizes_of_values(*tape)) &&
+                    (!seen.empty() || std::any_of(observation.inputs.leaves.begin(),
+                                                  observation.inputs.leaves.end(), is_changing));
   if (seen.size() < most_reals) seen.push_back(observation.inputs.spec.reals());
   reals_seen_ = seen;
   return is_like_others_ && may_compile;

@@ -167,6 +167,9 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
   entry->split = std::move(split);
   entry->reads_values = reads;
   entry->has_state = !tape->stored.empty() || !tape->held.empty() || !tape->takings.empty();
+  if (entry->compiled.sized != nullptr && !entry->has_state && entry->split == nullptr &&
+      entry->compiled.sized->value_sizes() != nullptr)
+    entry->value_sizes = entry->compiled.sized->value_sizes()->expected(entry->compiled.sizes);
   pin(observation, *tape, *entry);
   if (entry->has_state) entry->kind_by_arguments.emplace(observation.candidate->kind);
   for (const observe::CapturedTensor& captured : tape->captured) {

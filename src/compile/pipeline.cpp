@@ -398,6 +398,7 @@ SizedProgram::General compile_general(TracedFunction traced, const Graph& graph,
   const bool has_open_trace = needs_open_trace(traced, options);
   SizedProgram::General general;
   general.stages = make_stages(options);
+  general.value_sizes = ValueSizes::make(graph);
   traced.trace.graph = graph;
   general.stages->keep("trace", trace_seconds, graph);
   general.plan =

@@ -34,6 +34,12 @@ SizedKeys::SizedKeys(const FlatTree& arguments) : by_sizes(arguments.leaves.size
   by_numbers = hash_combine(by_sizes, arguments.spec.hash());
 }
 
+uint64_t SizedEntries::key_with(uint64_t key, const std::vector<int64_t>& value_sizes) {
+  key = hash_combine(key, value_sizes.size() + 1);
+  for (const int64_t size : value_sizes) key = hash_combine(key, static_cast<uint64_t>(size));
+  return key;
+}
+
 void SizedEntries::add(const FlatTree& arguments, std::shared_ptr<Entry> entry) {
   const SizedKeys keys(arguments);
   const uint64_t key = entry->compiled.free.empty() ? keys.by_numbers : keys.by_sizes;
@@ -44,8 +50,18 @@ void SizedEntries::add(const FlatTree& arguments, std::shared_ptr<Entry> entry) 
     return !other.compiled.free.empty() && other.compiled.sized == entry->compiled.sized &&
            each.first == keys.by_sizes && other.kind.has_structure(arguments.spec);
   });
-  while (changed->count(key) >= kMostAlike) forget_one(*changed, key);
-  changed->emplace(key, std::move(entry));
+  const auto add_by = [&](uint64_t place) {
+    while (changed->count(place) >= kMostAlike) forget_one(*changed, place);
+    changed->emplace(place, entry);
+  };
+  if (!entry->value_sizes.empty()) {
+    std::erase_if(*changed, [&](const auto& each) {
+      return each.first == key && each.second->compiled.sized == entry->compiled.sized &&
+             !each.second->value_sizes.empty();
+    });
+    add_by(key_with(key, entry->value_sizes));
+  }
+  add_by(key);
   map_.store(std::move(changed));
 }
 

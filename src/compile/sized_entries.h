@@ -22,6 +22,10 @@ class SizedEntries {
   /// So many of them for calls that only modes, modules or what they captured tell apart.
   static constexpr size_t kMostAlike = 16;
 
+  /// The key of entries for arguments with this key, in whose calls values decide these sizes. One
+  /// entry of each program is found by the arguments alone: it finds out what these sizes are.
+  static uint64_t key_with(uint64_t key, const std::vector<int64_t>& value_sizes);
+
   std::shared_ptr<const Map> all() const { return map_.load(); }
   bool empty() const { return all()->empty(); }
   /// Takes the place of one with numbers that may have any value, if both fit the same calls.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "compile/traced_function.h"
+#include "compile/value_sizes.h"
 #include "derivative/sized_backward.h"
 #include "derivative/sized_open_trace.h"
 #include "ir/sizes/fitted_graph.h"
@@ -23,6 +24,8 @@ class SizedProgram {
     runtime::CallPlan plan;  ///< without a prologue
     std::shared_ptr<const SizedDerivatives> derivatives;
     std::shared_ptr<const SizedOpenTraces> open_traces;  ///< instead of `derivatives`
+    /// Null: no sizes are found out before it runs.
+    std::shared_ptr<const ValueSizes> value_sizes;
     std::shared_ptr<passes::Stages> stages;
   };
 
@@ -33,6 +36,7 @@ class SizedProgram {
   const std::shared_ptr<passes::Stages>& stages() const { return general_.stages; }
   /// Whether its second derivatives are those of one call, with all the numbers of that.
   bool has_open_traces() const { return general_.open_traces != nullptr; }
+  const std::shared_ptr<const ValueSizes>& value_sizes() const { return general_.value_sizes; }
   /// The plan for these sizes, of a function that was traced for them.
   runtime::CallPlan at(const std::vector<int64_t>& sizes, const TracedFunction& traced) const;
   /// A plan that at() made, for other values of the numbers among the sizes.

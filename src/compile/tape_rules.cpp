@@ -34,9 +34,13 @@ bool is_continued(const at::Tensor& tensor, const Tape* before) {
 }  // namespace
 
 bool reads_values(const Tape& tape) {
-  return std::any_of(tape.steps.begin(), tape.steps.end(), [](const observe::Step& step) {
-    return step.kind == observe::Step::Kind::Read;
-  });
+  return std::any_of(tape.steps.begin(), tape.steps.end(),
+                     [](const observe::Step& step) { return step.reads_values(); });
+}
+
+bool has_sizes_of_values(const Tape& tape) {
+  return std::any_of(tape.steps.begin(), tape.steps.end(),
+                     [](const observe::Step& step) { return step.is_sized_by_values(); });
 }
 
 bool touches_grads(const Tape& tape) {

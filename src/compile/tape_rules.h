@@ -11,6 +11,8 @@ namespace ahead::detail {
 
 /// Whether the code reads values of tensors.
 bool reads_values(const observe::Tape& tape);
+/// Whether values decide how large tensors of a recording are.
+bool has_sizes_of_values(const observe::Tape& tape);
 /// Whether the code gave leaves gradients, took them away, or used them.
 bool touches_grads(const observe::Tape& tape);
 /// Leaves whose gradient the code takes away before it uses the leaf, and the program is not given.

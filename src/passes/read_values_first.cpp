@@ -12,7 +12,8 @@ namespace {
 bool expects_value(const Node& node) {
   static const Operator* const value = Operator::find("ahead.expect");
   static const Operator* const equal = Operator::find("ahead.expect_equal");
-  return &node.op() == value || &node.op() == equal;
+  static const Operator* const sizes = Operator::find("ahead.expect_sizes");
+  return &node.op() == value || &node.op() == equal || &node.op() == sizes;
 }
 
 class ValuesFirst {

@@ -64,6 +64,10 @@ Family size_family() {
   f.add(rows, FUZZ_VALUE(at::roll(t[0], {n[0]}, {0})));
   f.add(rows, FUZZ_VALUE(at::topk(t[0], std::min(n[0], t[0].size(0)), 0)));
   f.add(rows, FUZZ_VALUE(at::arange(t[0].size(0)) < n[0] % 5));
+  f.add(rows, FUZZ_VALUE(t[0].index({t[0].detach().select(-1, 0) > 0}).sum(0)));
+  f.add(rows, FUZZ_VALUE(t[0].masked_select(t[0].detach() > 0).sum()));
+  f.add(rows, FUZZ_VALUE(at::nonzero(t[0].detach()).sum(0)));
+  f.add(rows, FUZZ_VALUE(t[0].sum() * static_cast<double>(at::nonzero(t[0].detach() > 0).size(0))));
   f.add(rows, FUZZ_VALUE(t[0].cumsum(0).slice(0, 0, n[0] % 4 + 1)));
   f.add(rows, FUZZ_EFFECT(t[0].slice(0, 0, n[0] / 2).zero_()));
   f.add(rows, FUZZ_EFFECT(t[0].select(0, n[0] % 3).fill_(n[0])));

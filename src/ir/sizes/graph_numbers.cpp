@@ -2,6 +2,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <algorithm>
 #include <string>
 
 #include "base/same_bits.h"
@@ -13,11 +14,25 @@
 namespace ahead {
 namespace {
 
+/// The operator that checks sizes which values decide.
+bool is_size_check(const Operator& op) {
+  static const Operator* const check = Operator::find("ahead.expect_sizes");
+  return &op == check;
+}
+
+/// Whether values decide how large this is.
+bool is_sized_by_values(const Value& value) {
+  const auto users = value.users();
+  return std::any_of(users.begin(), users.end(),
+                     [](const Node* user) { return is_size_check(user->op()); });
+}
+
 /// Whether an operator may be given a size, or a number that follows from sizes, at this position.
 /// Dimensions, kernel sizes and types are integers, too, but choose what is computed; so do
 /// probabilities and what operators of Ahead's own are given.
 bool takes_sizes(const Operator& op, size_t position) {
-  if (!op.in_dispatcher() || op.name().starts_with("ahead.")) return false;
+  const bool is_own = op.name().starts_with("ahead.") && !is_size_check(op);
+  if (!op.in_dispatcher() || is_own) return false;
   const c10::Type* type = &without_optional(*op.schema().arguments()[position].real_type());
   if (const auto* list = type->castRaw<c10::ListType>())
     type = &without_optional(*list->getElementType());
@@ -221,21 +236,21 @@ GraphNumbers numbers_of(const Graph& graph) {
     numbers.is_input_size.push_back(is_input_size);
     numbers.is_argument.push_back(is_argument);
   };
-  for (const Graph::Input& input : graph.inputs()) {
-    size_t left = input.value->meta.sizes.size();
-    for_each_dim(input.value->meta, [&](const Dim& dim) {
+  const auto add_all = [&](const TensorMeta& meta, bool is_given) {
+    size_t left = is_given ? meta.sizes.size() : 0;
+    for_each_dim(meta, [&](const Dim& dim) {
       add(dim.fixed(), false, left != 0, false);
       if (left != 0) --left;
     });
-  }
+  };
+  for (const Graph::Input& input : graph.inputs()) add_all(input.value->meta, true);
   for (const Node& node : graph.nodes()) {
     for (size_t i = 0; i < node.args().size(); ++i) {
       for_each_number(node.op(), i, node.args()[i],
                       [&](int64_t value, bool is_float) { add(value, is_float, false, true); });
     }
     for (const Value* result : node.results()) {
-      if (result == nullptr) continue;
-      for_each_dim(result->meta, [&](const Dim& dim) { add(dim.fixed(), false, false, false); });
+      if (result != nullptr) add_all(result->meta, is_sized_by_values(*result));
     }
   }
   return numbers;

@@ -13,7 +13,7 @@ namespace ahead {
 struct GraphNumbers {
   std::vector<int64_t> values;  ///< floating-point numbers by their bits
   std::vector<bool> is_float;
-  /// For each of them, whether it is a size of an input.
+  /// For each of them, whether it is a size of an input, or one that values decide.
   std::vector<bool> is_input_size;
   /// For each of them, whether an operator is given it, rather than it following from what
   /// operators are given.

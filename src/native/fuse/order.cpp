@@ -27,6 +27,7 @@ Order::Order(const Graph& graph) {
   }
   add_operands();
   add_ordered_nodes();
+  add_checked_sizes();
   add_writes(graph);
   for (size_t i = 0; i < nodes_.size(); ++i) {
     group_.push_back(static_cast<int32_t>(i));
@@ -49,6 +50,18 @@ void Order::add_ordered_nodes() {
     if (!ops::is_random(node) && !ops::has_effect(node)) continue;
     if (last >= 0) before_[i].push_back(last);
     last = static_cast<int32_t>(i);
+  }
+}
+
+/// Kernels are made for sizes that a tensor may turn out not to have: nothing uses it before.
+void Order::add_checked_sizes() {
+  static const Operator* const check = Operator::find("ahead.expect_sizes");
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (&nodes_[i]->op() != check) continue;
+    for (const Node* user : nodes_[i]->args()[0].value()->users()) {
+      if (user != nodes_[i])
+        before_[static_cast<size_t>(index(user))].push_back(static_cast<int32_t>(i));
+    }
   }
 }
 

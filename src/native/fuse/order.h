@@ -37,6 +37,7 @@ class Order {
 
   void add_operands();
   void add_ordered_nodes();
+  void add_checked_sizes();
   void add_writes(const Graph& graph);
 
   std::vector<const Node*> nodes_;

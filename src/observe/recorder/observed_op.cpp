@@ -70,6 +70,7 @@ ObservedOp::ObservedOp(const c10::OperatorHandle& h) : handle(h), op(&Operator::
       (!takes_tensors || is_of_looks) && results.size() == 1 && results[0] == Holds::Tensor;
   is_random = traced.random;
   is_custom = ops::is_custom(*op);
+  is_sized_by_values = !is_composite && h.hasTag(at::Tag::dynamic_output_shape);
   has_decomposition = traced.decomposition != nullptr;
 }
 

@@ -33,6 +33,8 @@ struct ObservedOp {
   bool is_factory = false;            ///< the result depends on no other tensor's contents
   bool is_random = false;
   bool is_custom = false;
+  /// Values may decide how large its results are.
+  bool is_sized_by_values = false;
   /// It is traced by a decomposition (find_decomposition()) rather than by the operators it calls.
   bool has_decomposition = false;
 };

@@ -212,7 +212,22 @@ void Recorder::take_results(const ObservedOp& op, const c10::IValue* results, St
   }
 }
 
-/// Notes the metadata of a custom operator's results, for which there may be no shape rule.
+/// Whether values decide how large the results of this call are.
+bool are_sizes_of_values(const ObservedOp& op, c10::ArrayRef<c10::IValue> arguments) {
+  if (!op.is_sized_by_values) return false;
+  bool has_indices = false, has_mask = false;
+  for (const c10::IValue& argument : arguments) {
+    if (!argument.isOptionalTensorList()) continue;
+    has_indices = true;
+    for (const std::optional<at::Tensor> along : argument.toOptionalTensorList()) {
+      has_mask |= along && along->defined() &&
+                  (along->scalar_type() == at::kBool || along->scalar_type() == at::kByte);
+    }
+  }
+  return !has_indices || has_mask;
+}
+
+/// Notes the metadata of the results of an operator for which there may be no shape rule.
 void Recorder::note_looks(const ObservedOp& op, const c10::IValue* results, Step& step) {
   for (size_t i = 0; i < op.results.size(); ++i) {
     if (!results[i].isTensor() || !results[i].toTensor().defined() ||
@@ -398,6 +413,8 @@ void Recorder::call(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
   take_arguments(op, &stack[base], step);
   const bool reads_wrapper =
       op.reads_value && tensors::has_wrapper(c10::ArrayRef<c10::IValue>(stack).slice(base));
+  const bool has_looks =
+      op.is_custom || are_sizes_of_values(op, c10::ArrayRef<c10::IValue>(stack).slice(base));
   step.number = scopes_.empty() ? 0 : static_cast<uint32_t>(scopes_.back() + 1);
   if (with_places_) step.place = place_of_call();
   const size_t index = add(std::move(step));
@@ -434,11 +451,11 @@ void Recorder::call(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
     take_results(op, &stack[base], results);
     Step& made = tape_->steps[index];
     made.outs = std::move(results.outs);
-    if (op.is_custom) note_looks(op, &stack[base], made);
+    if (has_looks) note_looks(op, &stack[base], made);
     const bool reads =
         op.is_composite && !op.has_decomposition &&
         std::any_of(tape_->steps.begin() + static_cast<int64_t>(index) + 1, tape_->steps.end(),
-                    [](const Step& inner) { return inner.kind == Step::Kind::Read; });
+                    [](const Step& inner) { return inner.reads_values(); });
     if (reads) made.is_apart = true;
     if ((op.makes_unfilled || op.is_factory) && made.outs.size() == 1 &&
         made.outs[0] != no_variable)

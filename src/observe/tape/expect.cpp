@@ -24,8 +24,13 @@ void check_equal(const at::Tensor& a, const at::Tensor& b, bool expected) {
   if (at::equal(a, b) != expected) throw ValueMismatch();
 }
 
+void check_sizes(const at::Tensor& sized, c10::SymIntArrayRef expected) {
+  if (sized.sizes() != C10_AS_INTARRAYREF_SLOW(expected)) throw ValueMismatch();
+}
+
 void believe_value(const at::Tensor&, const c10::Scalar&) {}
 void believe_equal(const at::Tensor&, const at::Tensor&, bool) {}
+void believe_sizes(const at::Tensor&, c10::SymIntArrayRef) {}
 
 }  // namespace
 
@@ -43,24 +48,35 @@ void expect_equal(const at::Tensor& a, const at::Tensor& b, bool expected) {
   op.call(a, b, expected);
 }
 
+void expect_sizes(const at::Tensor& sized, at::IntArrayRef expected) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("ahead::expect_sizes", "")
+                             .typed<void(const at::Tensor&, c10::SymIntArrayRef)>();
+  op.call(sized, c10::fromIntArrayRefSlow(expected));
+}
+
 TORCH_LIBRARY_FRAGMENT(ahead, library) {
   library.def("expect(Tensor value, Scalar expected) -> ()");
   library.def("expect_equal(Tensor a, Tensor b, bool expected) -> ()");
+  library.def("expect_sizes(Tensor sized, SymInt[] expected) -> ()");
 }
 
 TORCH_LIBRARY_IMPL(ahead, CPU, library) {
   library.impl("expect", check_value);
   library.impl("expect_equal", check_equal);
+  library.impl("expect_sizes", check_sizes);
 }
 
 TORCH_LIBRARY_IMPL(ahead, CUDA, library) {
   library.impl("expect", check_value);
   library.impl("expect_equal", check_equal);
+  library.impl("expect_sizes", check_sizes);
 }
 
 TORCH_LIBRARY_IMPL(ahead, Meta, library) {
   library.impl("expect", believe_value);
   library.impl("expect_equal", believe_equal);
+  library.impl("expect_sizes", believe_sizes);
 }
 
 }  // namespace ahead::observe

@@ -21,5 +21,8 @@ class ValueMismatch : public std::exception {
 void expect(const at::Tensor& value, const c10::Scalar& expected);
 /// The same for whether two tensors are equal.
 void expect_equal(const at::Tensor& a, const at::Tensor& b, bool expected);
+/// The same for the sizes of a tensor that values decide. All that uses the tensor has to come
+/// after it.
+void expect_sizes(const at::Tensor& sized, at::IntArrayRef expected);
 
 }  // namespace ahead::observe

@@ -130,8 +130,8 @@ class Splitter {
     const auto check = [&](size_t i, const Step& step, size_t) {
       if (step.kind == Step::Kind::EnterCheckpoint) refuse("beside a checkpointed region");
       if (step.kind == Step::Kind::SetGrad) refuse("and sets a .grad");
-      if (step.kind == Step::Kind::Read && i >= parts_[1].end)
-        refuse("and reads a value of a tensor after that");
+      if (step.reads_values() && i >= parts_[1].end)
+        refuse("and reads a value of a tensor, or lets one decide a size, after that");
     };
     for_each_step(tape_, 0, tape_.steps.size(), check);
   }
@@ -142,7 +142,9 @@ class Splitter {
     const auto is = [](Step::Kind kind) {
       return [kind](const Step& step) { return step.kind == kind; };
     };
-    if (std::none_of(tape_.steps.begin(), tape_.steps.end(), is(Step::Kind::Read))) return;
+    if (std::none_of(tape_.steps.begin(), tape_.steps.end(),
+                     [](const Step& step) { return step.reads_values(); }))
+      return;
     for (size_t hook : parts_[0].hooks) {
       if (is(Step::Kind::RetainGrad)(tape_.steps[hook]))
         refuse("which lets an argument keep its gradient, and reads values");

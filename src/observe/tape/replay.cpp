@@ -1,5 +1,6 @@
 #include "observe/tape/replay.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/copy.h>
 #include <torch/csrc/autograd/saved_variable.h>
@@ -223,6 +224,7 @@ class Run {
     std::optional<tracing::KnownResults> known;
     if (!step.looks.empty() && tracer_ != nullptr) known.emplace(step.op->handle, step.looks);
     step.op->handle.callBoxed(stack);
+    if (step.is_sized_by_values()) check_sizes(step, stack);
     next = 0;
     for (const c10::IValue& result : stack) {
       if (result.isTensor()) {
@@ -231,6 +233,14 @@ class Run {
         for (const at::Tensor& tensor : result.toTensorVector()) set(step.outs[next++], tensor);
       }
     }
+  }
+
+  /// What follows was recorded for results of these sizes. Backends must find their users, so it is
+  /// the results themselves that are checked.
+  static void check_sizes(const Step& step, const torch::jit::Stack& results) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    for (size_t i = 0; i < results.size(); ++i)
+      expect_sizes(results[i].toTensor(), step.looks[i].sizes);
   }
 
   void push(const Step& step, size_t i, size_t& next, torch::jit::Stack& stack) const {

@@ -175,6 +175,11 @@ class Comparison {
 
   std::string compare(const Step& a, const Step& b, bool& outcome) const {
     if (a.kind != b.kind || a.op != b.op) return name_of(b) + " instead of " + name_of(a);
+    if (a.is_sized_by_values() && b.is_sized_by_values() && a.looks != b.looks) {
+      outcome = a.ins == b.ins;
+      return name_of(b) + ": values decide otherwise how large its result is: " + b.looks[0].str() +
+             " instead of " + a.looks[0].str();
+    }
     if (a.kind == Step::Kind::Read && !is_same(a.args[0], b.args[0])) {
       outcome = is_outcome(a.args[0]) && is_outcome(b.args[0]) && a.ins == b.ins;
       return "a value that is read: " + text_of(b.args[0]) + " instead of " + text_of(a.args[0]);

@@ -92,13 +92,20 @@ struct Step {
   std::vector<c10::IValue> args = {};
   std::vector<VariableId> ins = {};
   std::vector<VariableId> outs = {};
-  /// Of a Call of a custom operator: the metadata of its results.
+  /// Of a Call of a custom operator, or one whose results are as large as values say: the metadata
+  /// of its results.
   std::vector<TensorMeta> looks = {};
   at::Tensor contents = {};
   std::shared_ptr<CustomHistory> history = nullptr;
   std::shared_ptr<const CheckpointPolicy> policy = nullptr;
   std::shared_ptr<const HookClosure> hook = nullptr;
 
+  /// Whether values decided how large its results are, as `looks` has them.
+  bool is_sized_by_values() const {
+    return kind == Kind::Call && op->is_sized_by_values && !looks.empty();
+  }
+  /// Whether the code got to know something about values by it.
+  bool reads_values() const { return kind == Kind::Read || is_sized_by_values(); }
   bool is_hook() const {
     return kind == Kind::AddHook || kind == Kind::RemoveHook || kind == Kind::RetainGrad;
   }

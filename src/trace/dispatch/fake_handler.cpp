@@ -15,6 +15,7 @@
 #include "tensors/wrapper_call.h"
 #include "trace/dispatch/handlers.h"
 #include "trace/dispatch/inference.h"
+#include "trace/dispatch/known_results.h"
 #include "trace/eager/in_place.h"
 
 namespace ahead::tracing {
@@ -127,7 +128,7 @@ void FakeHandler::pass_through() {
 }
 
 void FakeHandler::refuse_if_data_dependent() const {
-  if (op_.refusal == nullptr) return;
+  if (op_.refusal == nullptr || KnownResults::find(handle_) != nullptr) return;
   throw DataDependent("trace",
                       op_.op->name() + ": " + op_.refusal +
                           ", and graphs are made without values. Keep the decision in "

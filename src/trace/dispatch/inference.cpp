@@ -67,6 +67,12 @@ bool take_known_results(const TracedOp& op, torch::jit::Stack& stack) {
   return true;
 }
 
+/// Whether values decide what the operator returns, and it was seen what that is.
+bool is_seen_result_of_values(const TracedOp& op) {
+  const c10::OperatorHandle& handle = op.op->handle();
+  return KnownResults::find(handle) != nullptr && handle.hasTag(at::Tag::dynamic_output_shape);
+}
+
 [[noreturn]] void refuse_to_run(const TracedOp& op) {
   throw Unsupported("trace", op.op->name() +
                                  ": there is no shape rule for this operator, and running it to "
@@ -159,6 +165,7 @@ void infer_results(TracedOp& op, at::Device device, Tracer& tracer, torch::jit::
     return infer_form(*op.drawn, device, tracer, stack, first);
   }
   using Inference = TracedOp::Inference;
+  if (is_seen_result_of_values(op) && take_known_results(op, stack)) return;
   if (op.acts_on_meta) {
     if (take_known_results(op, stack)) return;
     if (op.facts->is_known_effect) refuse_to_run(op);

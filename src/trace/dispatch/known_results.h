@@ -6,8 +6,9 @@
 
 namespace ahead::tracing {
 
-/// While it exists, the operator of the user's that this thread calls next returns tensors that
-/// look like this: it was seen to do so, and need not run to find out.
+/// While it exists, the operator that this thread calls next, the user's or one whose results are
+/// as large as values say, returns tensors that look like this: it was seen to do so, and need not
+/// run to find out.
 class KnownResults {
  public:
   KnownResults(const c10::OperatorHandle& op, const std::vector<TensorMeta>& results);
