@@ -238,11 +238,14 @@ std::optional<std::vector<at::Tensor>> ObservedCall::run_parts(
   // something again.
   if (!options.partitioner.function()) options.partitioner = Partitioner::Default;
   const bool is_sized = entry.compiled.sized != nullptr;
+  // Operators that are called one by one would have written by the time that a value turns out to
+  // be another one.
+  const bool can_wait = is_sized && !entry.reads_values;
   bool is_new = false;
   auto results =
       entry.split->run(arguments, [&](const auto& part, const auto& inputs, bool may_wait) {
         compiling::ManySizes sizes{state_.sized_parts,
-                                   /*compiles_fixed=*/!may_wait || !is_sized,
+                                   /*compiles_fixed=*/!may_wait || !can_wait,
                                    {},
                                    tensors::static_sizes(inputs)};
         compiling::Compilation made =

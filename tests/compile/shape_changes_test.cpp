@@ -83,7 +83,7 @@ TEST(ShapeChanges, CapturedTensorHasEagersShapeWhereTheFunctionCannotBeCompiled)
   const int64_t version = captured._version();
   auto compiled = compile(aot::FlatFunction([captured](const Tensors& in) -> Tensors {
                             captured.squeeze_();
-                            return {in[0].index({in[0] > 0}) * captured.size(1)};
+                            return {in[0].to_sparse().to_dense() * captured.size(1)};
                           }),
                           {.fullgraph = true, .confirm = 0});
   EXPECT_THROW(compiled(Tensors{at::randn({2})}), Unsupported);
