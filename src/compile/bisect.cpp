@@ -57,10 +57,27 @@ double largest_number(const at::Tensor& tensor) {
   return tensor.to(at::kDouble).abs().nan_to_num(0, 0, 0).max().item<double>();
 }
 
-/// How far a kernel's result may be from ATen's.
-double tolerance_for(const at::Tensor& by_aten, const at::Tensor* otherwise) {
-  const at::ScalarType dtype = by_aten.scalar_type();
-  if (!at::isFloatingType(dtype)) return 0;
+/// The coarsest of the floating-point types that a group computes in. What it gives in another one
+/// may be made of that.
+at::ScalarType coarsest_type(const Graph& graph) {
+  at::ScalarType coarsest = at::kDouble;
+  const auto look_at = [&](const TensorMeta& meta) {
+    if (at::isFloatingType(meta.dtype) &&
+        unit_in_last_place(meta.dtype) > unit_in_last_place(coarsest))
+      coarsest = meta.dtype;
+  };
+  for (const Graph::Input& input : graph.inputs()) look_at(input.value->meta);
+  for (const Node& node : graph.nodes()) {
+    for (const Value* result : node.results()) {
+      if (result != nullptr) look_at(result->meta);
+    }
+  }
+  return coarsest;
+}
+
+/// How far a kernel's result may be from ATen's, of a group that computes in `dtype` or better.
+double tolerance_for(const at::Tensor& by_aten, const at::Tensor* otherwise, at::ScalarType dtype) {
+  if (!at::isFloatingType(by_aten.scalar_type())) return 0;
   const double unit = unit_in_last_place(dtype);
   const bool is_narrow = dtype == at::kHalf || dtype == at::kBFloat16;
   double tolerance =
@@ -104,6 +121,7 @@ struct detail::Bisection::State final : native::GroupObserver {
   }
 
   void look_at(const native::RunBothWays& run) override {
+    const at::ScalarType coarsest = coarsest_type(*run.group.graph);
     size_t worst = 0;
     double difference = 0, tolerance = 0;
     bool is_beyond = false;
@@ -111,7 +129,7 @@ struct detail::Bisection::State final : native::GroupObserver {
       const at::Tensor* const otherwise =
           run.by_aten_otherwise.empty() ? nullptr : &run.by_aten_otherwise[i];
       const double own = largest_difference(run.by_kernel[i], run.by_aten[i]);
-      const double tolerated = tolerance_for(run.by_aten[i], otherwise);
+      const double tolerated = tolerance_for(run.by_aten[i], otherwise, coarsest);
       if (own <= tolerated || (is_beyond && own - tolerated <= difference - tolerance)) continue;
       is_beyond = true;
       worst = i, difference = own, tolerance = tolerated;
