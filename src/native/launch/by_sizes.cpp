@@ -8,8 +8,9 @@
 namespace ahead::native {
 namespace {
 
-/// A choice of sizes that was not used for so many others is forgotten.
-constexpr size_t most_choices = 256;
+/// A choice of sizes that was not used for so many others is forgotten. One of a GPT of 12 layers
+/// takes about two megabytes.
+constexpr size_t most_choices = 128;
 
 class ChoicesOfSizes {
  public:
