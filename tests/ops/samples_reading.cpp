@@ -19,9 +19,12 @@ void add(SampleTable& table) {
       .reads_values()
       .over(
           any, [](auto& x) { return at::where(x); }, "condition alone");
-  table.op("aten.masked_select").reads_values().over(masked, [](auto& x, auto& m) {
-    return at::masked_select(x, m);
-  });
+  table.op("aten.masked_select")
+      .reads_values()
+      .gradient_rounds(
+          "eager writes into zeros that lie as the operand does; a graph's masked_scatter is "
+          "contiguous")
+      .over(masked, [](auto& x, auto& m) { return at::masked_select(x, m); });
   table.op("aten.index")
       .reads_values()
       .over(

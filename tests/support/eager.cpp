@@ -15,8 +15,10 @@ namespace ahead {
 namespace {
 
 /// Tests look at bits, which are eager's with the interpreter, unless another backend is named.
-[[maybe_unused]] const int backend_is_named =
-    setenv("AHEAD_BACKEND", "interpreter", /*overwrite=*/0);
+/// This runs before static objects are made, some of which are options.
+[[gnu::constructor(101)]] void name_backend() {
+  setenv("AHEAD_BACKEND", "interpreter", /*overwrite=*/0);
+}
 
 struct Identity : torch::autograd::Function<Identity> {
   static constexpr bool is_traceable = true;
