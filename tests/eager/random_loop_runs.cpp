@@ -286,7 +286,7 @@ at::Tensor Body::run(const Step& step) {
     case Kind::IfPositive:
       return branch(step, (a.sum() > step.number).item<bool>());
     case Kind::IfEqual:
-      return branch(step, same_values(a, b));
+      return branch(step, at::equal(a, b));
     case Kind::Argmax: {
       const int64_t column = a.detach().sum(0).argmax().item<int64_t>();
       return b * a.select(1, column).unsqueeze(1);
