@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "eager/random_loops.h"
-#include "support/eager.h"
 
 /// How random loops are run, eagerly and compiled.
 namespace ahead::test {
