@@ -237,7 +237,8 @@ TEST(AotCache, test_private_builtin) {
   auto compiled = compile(add, once);
   const at::Tensor x = at::randn({3});
   for (int round = 0; round < 2; ++round) {
-    for (const int64_t number : {2, 3}) EXPECT_TRUE(same_values(compiled(x, number), add(x, number)));
+    for (const int64_t number : {2, 3})
+      EXPECT_TRUE(same_values(compiled(x, number), add(x, number)));
   }
   expect_counts(compiled, 2, 2);
 }

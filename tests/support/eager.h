@@ -31,8 +31,9 @@ std::string error_of(const std::function<void()>& action);
 /// opposite sign are not. Sparse tensors are compared as dense ones.
 bool same_bits(const at::Tensor& expected, const at::Tensor& actual);
 
-/// By how many units in the last place that a float32 has of the largest number, or of 1, tensors may
-/// be off that kernels of the native backend have computed; in narrow types by a few of their own.
+/// By how many units in the last place that a float32 has of the largest number, or of 1, tensors
+/// may be off that kernels of the native backend have computed; in narrow types by a few of their
+/// own.
 constexpr double kernel_rounding = 256;
 /// None, unless the tests are run with that backend (AHEAD_BACKEND=native).
 double default_rounding();
