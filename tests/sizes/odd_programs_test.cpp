@@ -26,22 +26,6 @@ struct Twins {
   decltype(compile(std::declval<Holder>())) compiled;
 };
 
-/// Calls both with equal arguments, after equal seeds, and compares results and gradients.
-template <class Eager, class Compiled>
-void compare(Eager&& eager, Compiled&& compiled, const Tensor& x, uint64_t seed = 3) {
-  const Tensor a = x.detach().clone().requires_grad_(), b = x.detach().clone().requires_grad_();
-  torch::manual_seed(seed);
-  const Tensor expected = eager(a);
-  torch::manual_seed(seed);
-  const Tensor actual = compiled(b);
-  expect_same({expected.detach()}, {actual.detach()});
-  EXPECT_EQ(expected.requires_grad(), actual.requires_grad());
-  if (!expected.requires_grad()) return;
-  expected.pow(2).sum().backward();
-  actual.pow(2).sum().backward();
-  expect_same({a.grad()}, {b.grad()});
-}
-
 struct NormalisedImpl : nn::Module {
   NormalisedImpl() {
     register_module("linear", linear);

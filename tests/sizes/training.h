@@ -34,6 +34,22 @@ inline std::vector<at::Tensor> everything_in(const torch::nn::Module& module) {
   return all;
 }
 
+/// Calls both with equal arguments, after equal seeds, and compares results and gradients.
+template <class Eager, class Compiled>
+void compare(Eager&& eager, Compiled&& compiled, const at::Tensor& x, uint64_t seed = 3) {
+  const at::Tensor a = x.detach().clone().requires_grad_(), b = x.detach().clone().requires_grad_();
+  torch::manual_seed(seed);
+  const at::Tensor expected = eager(a);
+  torch::manual_seed(seed);
+  const at::Tensor actual = compiled(b);
+  expect_same({expected.detach()}, {actual.detach()});
+  EXPECT_EQ(expected.requires_grad(), actual.requires_grad());
+  if (!expected.requires_grad()) return;
+  expected.pow(2).sum().backward();
+  actual.pow(2).sum().backward();
+  expect_same({a.grad()}, {b.grad()});
+}
+
 /// Trains two equal modules for some steps, one of them compiled, and expects all of it to be the
 /// same to the bit. `inputs_of` gives the arguments for a size. Returns what the compiled one
 /// counted.

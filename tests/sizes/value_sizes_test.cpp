@@ -8,20 +8,11 @@ using at::Tensor;
 using Tensors = std::vector<Tensor>;
 namespace F = torch::nn::functional;
 
-/// Calls both with equal arguments, after equal seeds, and compares results and gradients.
+/// The same for functions that also take a mask, or indices.
 template <class Eager, class Compiled>
 void compare(const Eager& eager, Compiled& compiled, const Tensor& x, const Tensor& other) {
-  const Tensor a = x.detach().clone().requires_grad_(), b = x.detach().clone().requires_grad_();
-  torch::manual_seed(3);
-  const Tensor expected = eager(a, other);
-  torch::manual_seed(3);
-  const Tensor actual = compiled(b, other);
-  expect_same({expected.detach()}, {actual.detach()});
-  EXPECT_EQ(expected.requires_grad(), actual.requires_grad());
-  if (!expected.requires_grad()) return;
-  expected.pow(2).sum().backward();
-  actual.pow(2).sum().backward();
-  expect_same({a.grad()}, {b.grad()});
+  ahead::compare([&](const Tensor& each) { return eager(each, other); },
+                 [&](const Tensor& each) { return compiled(each, other); }, x);
 }
 
 /// A mask of `size` elements of which `count` are true, in some order.
