@@ -21,8 +21,10 @@ class AHEAD_API Interpreter {
   struct Plan;
 
   explicit Interpreter(const Graph& graph);
-  /// Runs each sub-graph (`ahead.call`) by what `sub_graphs` makes of it.
-  Interpreter(const Graph& graph, const aot::GraphCompiler& sub_graphs);
+  /// Runs each sub-graph (`ahead.call`) by what `sub_graphs` makes of it, which is told what is
+  /// donated to it. `donated`: as in CompileRequest.
+  Interpreter(const Graph& graph, const aot::GraphCompiler& sub_graphs,
+              const std::vector<bool>& donated = {});
   ~Interpreter();
   Interpreter(Interpreter&&) noexcept;
   Interpreter& operator=(Interpreter&&) noexcept;

@@ -242,7 +242,9 @@ const c10::OperatorHandle& Frame::choose(const Plan::Call& call) {
       c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor};
   if (first.key_set().has_any(kNotItsValues)) return *call.op;
   const c10::Storage& storage = first.storage();
-  const bool is_last = first.use_count() == 1 && storage.use_count() == 1;
+  // Memory that somebody lent to a tensor (at::from_blob) outlives that.
+  const bool is_last =
+      first.use_count() == 1 && storage.use_count() == 1 && storage.allocator() != nullptr;
   const bool fits = is_last && storage.nbytes() == first.nbytes() &&
                     is_laid_out(first, reuse.sizes, reuse.strides, reuse.is_fixed);
   if (!fits) return *call.op;
@@ -468,8 +470,9 @@ std::vector<at::Tensor> Interpreter::Plan::replay(std::vector<at::Tensor>&& args
 }
 
 Interpreter::Interpreter(const Graph& graph) : plan_(std::make_shared<const Plan>(graph)) {}
-Interpreter::Interpreter(const Graph& graph, const aot::GraphCompiler& sub_graphs)
-    : plan_(std::make_shared<const Plan>(graph, Plan::Views::AtOnce, sub_graphs)) {}
+Interpreter::Interpreter(const Graph& graph, const aot::GraphCompiler& sub_graphs,
+                         const std::vector<bool>& donated)
+    : plan_(std::make_shared<const Plan>(graph, Plan::Views::AtOnce, sub_graphs, donated)) {}
 Interpreter::~Interpreter() = default;
 Interpreter::Interpreter(Interpreter&&) noexcept = default;
 Interpreter& Interpreter::operator=(Interpreter&&) noexcept = default;

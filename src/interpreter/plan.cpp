@@ -59,10 +59,40 @@ const Operator* gradient_writer(const Operator& op) {
   return takes_same ? writer : nullptr;
 }
 
+/// Which values lie in memory that is made in this graph or donated to it, by Value::id(). Other
+/// inputs may not be written to, nor may the results of operators that may return what they were
+/// given, as those outside of LibTorch may.
+std::vector<bool> own_memory(const Graph& graph, const std::vector<bool>& donated) {
+  std::vector<bool> is_own(graph.value_capacity());
+  for (size_t i = 0; i < donated.size(); ++i) is_own[graph.inputs()[i].value->id()] = donated[i];
+  for (const Node& node : graph.nodes()) {
+    if (!node.op().in_dispatcher()) {
+      const Graph& sub_graph = *node.args()[0].graph();
+      const std::vector<bool> is_own_inside = own_memory(sub_graph, {});
+      for (size_t i = 0; i < node.results().size(); ++i) {
+        const Value* inside = sub_graph.outputs()[i].value;
+        if (node.result(i) != nullptr && inside != nullptr)
+          is_own[node.result(i)->id()] = is_own_inside[inside->id()];
+      }
+      continue;
+    }
+    const std::string& name = node.op().name();
+    if (name.compare(0, 5, "aten.") != 0 && name.compare(0, 7, "mkldnn.") != 0) continue;
+    bool is_made_here = true;
+    if (ops::facts(node.op()).view != ops::ViewKind::None)
+      node.for_each_operand([&](Value* value) { is_made_here &= is_own[value->id()]; });
+    for (const Value* result : node.results()) {
+      if (result != nullptr) is_own[result->id()] = is_made_here;
+    }
+  }
+  return is_own;
+}
+
 /// Translates one graph; values become registers numbered by first definition.
 class Planner {
  public:
-  Planner(const Graph& graph, Plan::Views views, const aot::GraphCompiler& sub_graphs, Plan& plan)
+  Planner(const Graph& graph, Plan::Views views, const aot::GraphCompiler& sub_graphs,
+          const std::vector<bool>& donated, Plan& plan)
       : graph_(graph),
         views_at_once_(views == Plan::Views::AtOnce),
         sub_graphs_(sub_graphs),
@@ -70,13 +100,12 @@ class Planner {
         registers_(graph.value_capacity(), Plan::kNothing),
         uses_left_(graph.value_capacity(), 0),
         view_of_(graph.value_capacity(), nullptr),
-        is_own_memory_(graph.value_capacity(), false) {}
+        is_own_memory_(own_memory(graph, donated)) {}
 
   void run() {
     count_uses();
     for (const Graph::Input& input : graph_.inputs()) add_parameter(input);
     for (const Node& node : graph_.nodes()) {
-      find_own_memory(node);
       if (view_of_[first_result(node)] != nullptr) {
         add_view(node);
       } else {
@@ -217,18 +246,6 @@ class Planner {
         {input.captured, captured, is_sizes, define(input.value), input.value->meta, 0});
   }
 
-  /// Notes results in memory made by this graph. Inputs may not be written to, nor may the results
-  /// of operators outside `aten`, which may return what they were given.
-  void find_own_memory(const Node& node) {
-    if (node.op().name().compare(0, 5, "aten.") != 0) return;
-    bool is_own = true;
-    if (ops::facts(node.op()).view != ops::ViewKind::None)
-      node.for_each_operand([&](Value* value) { is_own = is_own && is_own_memory_[value->id()]; });
-    for (const Value* result : node.results()) {
-      if (result != nullptr) is_own_memory_[result->id()] = is_own;
-    }
-  }
-
   /// The Reuse of a pointwise call whose first argument is not needed any more; kNothing if there
   /// is none. Not for complex numbers, whose division rounds differently in place.
   int32_t add_reuse(const Node& node, const Plan::Call& call) {
@@ -266,13 +283,23 @@ class Planner {
     return static_cast<int32_t>(plan_.promises.size()) - 1;
   }
 
-  aot::Executable compile(const Graph& sub_graph) const {
-    if (sub_graphs_) {
-      std::vector<TensorMeta> inputs;
-      for (const Graph::Input& input : sub_graph.inputs()) inputs.push_back(input.value->meta);
-      return sub_graphs_(sub_graph, inputs);
+  /// What runs the sub-graph of a call, which may write over arguments that nobody needs after it.
+  aot::Executable compile(const Node& node, const Plan::Call& call) const {
+    const Graph& sub_graph = *node.args()[0].graph();
+    std::vector<bool> donated;
+    for (size_t i = 0; i < sub_graph.inputs().size(); ++i) {
+      const Plan::Operand& operand = plan_.operands[static_cast<size_t>(call.first_operand) + i];
+      donated.push_back(operand.kind == Plan::Operand::Kind::Move &&
+                        is_own_memory_[node.args()[i + 1].value()->id()]);
     }
-    auto plan = std::make_shared<const Plan>(sub_graph);
+    if (sub_graphs_) {
+      aot::CompileRequest request{sub_graph, {}};
+      for (const Graph::Input& input : sub_graph.inputs())
+        request.inputs.push_back(input.value->meta);
+      request.donated = std::move(donated);
+      return sub_graphs_(request);
+    }
+    auto plan = std::make_shared<const Plan>(sub_graph, Plan::Views::AtOnce, sub_graphs_, donated);
     return [plan](std::vector<at::Tensor>&& args) { return plan->run(std::move(args)); };
   }
 
@@ -286,8 +313,6 @@ class Planner {
       const Operator& op = with_wrapped_number(node.op());
       call.op = &op.handle();
       call.written = written_arguments(op);
-    } else {
-      call.sub_graph = compile(*node.args().at(0).graph());
     }
     return call;
   }
@@ -322,6 +347,8 @@ class Planner {
     if (call.op != nullptr) {
       call.reuse = add_reuse(node, call);
       call.promise = add_promise(node);
+    } else {
+      call.sub_graph = compile(node, call);
     }
     add_results(node, call);
     plan_.calls.push_back(std::move(call));
@@ -416,8 +443,9 @@ at::Tensor wrap_number(const at::Scalar& number, bool as_float) {
   return tensor;
 }
 
-Interpreter::Plan::Plan(const Graph& graph, Views views, const aot::GraphCompiler& sub_graphs) {
-  Planner(graph, views, sub_graphs, *this).run();
+Interpreter::Plan::Plan(const Graph& graph, Views views, const aot::GraphCompiler& sub_graphs,
+                        const std::vector<bool>& donated) {
+  Planner(graph, views, sub_graphs, donated, *this).run();
 }
 
 }  // namespace ahead

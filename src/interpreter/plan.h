@@ -95,8 +95,9 @@ struct Interpreter::Plan {
   enum class Views : uint8_t { AtOnce, OneByOne };
 
   /// Sub-graphs are run by what `sub_graphs` makes of them, or, if that is empty, by plans.
+  /// `donated`: as in CompileRequest.
   explicit Plan(const Graph& graph, Views views = Views::AtOnce,
-                const aot::GraphCompiler& sub_graphs = {});
+                const aot::GraphCompiler& sub_graphs = {}, const std::vector<bool>& donated = {});
   /// Interpreter::operator(), for a caller that is below autograd and autocast already.
   std::vector<at::Tensor> run(std::vector<at::Tensor>&& args) const;
   /// Interpreter::replay().

@@ -7,6 +7,7 @@
 
 #include "ahead/memory.h"
 #include "memory/heap.h"
+#include "memory/scratch.h"
 
 namespace ahead::memory {
 namespace {
@@ -81,9 +82,13 @@ KeepMemory::~KeepMemory() {
   is_on = was_on_;
 }
 
+bool keeps_memory() {
+  return is_wanted.load(std::memory_order_relaxed);
+}
+
 KeptMemory kept_memory() {
   const Heap::Counts counts = heap().counts();
-  return {counts.in_use, counts.most_in_use, counts.mapped - counts.in_use};
+  return {counts.in_use, counts.most_in_use, counts.mapped - counts.in_use + kept_scratch()};
 }
 
 void keep_at_most(size_t bytes) {

@@ -17,4 +17,7 @@ class KeepMemory {
   const bool was_on_;
 };
 
+/// Whether what programs give back is kept for their next calls at all; see keep_at_most().
+bool keeps_memory();
+
 }  // namespace ahead::memory

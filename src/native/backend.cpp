@@ -13,8 +13,10 @@
 #include "native/groups.h"
 #include "native/launch/by_sizes.h"
 #include "native/launch/kernel_call.h"
+#include "native/launch/sliced_executable.h"
 #include "native/products/choose_products.h"
 #include "native/products/merge_products.h"
+#include "native/slices/slices.h"
 #include "native/switches.h"
 
 namespace ahead::native {
@@ -53,8 +55,31 @@ struct Wishes {
   std::shared_ptr<GroupObserver> observer;
 };
 
-/// What runs each sub-graph of a fused graph that has a kernel.
-using GroupRuns = std::unordered_map<const Graph*, aot::Executable>;
+/// A graph as it will run, before there are kernels.
+struct Draft {
+  Graph fused;
+  Groups groups;
+  std::vector<bool> donated;  ///< as in CompileRequest
+  /// Sub-graphs of `fused` that run slice by slice, and for each of them what runs a slice.
+  std::vector<SlicedCall> calls;
+  std::vector<Draft> slices;
+};
+
+/// What makes an executable of each sub-graph of a fused graph that has a kernel.
+using GroupRuns = std::unordered_map<const Graph*, aot::GraphCompiler>;
+
+aot::GraphCompiler run_of(Group group, std::shared_ptr<const KernelCall> kernel,
+                          const Wishes& wishes) {
+  if (wishes.observer != nullptr) {
+    return [run = both_ways(wishes.name, std::move(group), std::move(kernel), wishes.observer)](
+               const aot::CompileRequest&) { return run; };
+  }
+  return [kernel = std::move(kernel)](const aot::CompileRequest& request) -> aot::Executable {
+    return [kernel, donated = request.donated](std::vector<at::Tensor>&& args) {
+      return (*kernel)(std::move(args), donated);
+    };
+  };
+}
 
 GroupRuns build(Groups found, const Wishes& wishes) {
   std::vector<KernelSource> sources;
@@ -71,26 +96,30 @@ GroupRuns build(Groups found, const Wishes& wishes) {
     const Graph* const graph = group.graph.get();
     auto kernel =
         std::make_shared<const KernelCall>(*graph, group.kernel, group.printed, addresses[i]);
-    runs.emplace(
-        graph,
-        wishes.observer != nullptr
-            ? both_ways(wishes.name, std::move(group), kernel, wishes.observer)
-            : [kernel](std::vector<at::Tensor>&& args) { return (*kernel)(std::move(args)); });
+    runs.emplace(graph, run_of(std::move(group), std::move(kernel), wishes));
   }
   return runs;
 }
 
-/// A fused graph whose sub-graphs run by kernels, where there are any.
-std::shared_ptr<const Interpreter> with_kernels(const Graph& fused, Groups found,
-                                                const Wishes& wishes) {
-  const GroupRuns runs = build(std::move(found), wishes);
-  return std::make_shared<const Interpreter>(
-      fused, [&](const aot::CompileRequest& group) -> aot::Executable {
-        const auto known = runs.find(&group.graph);
-        if (known != runs.end()) return known->second;
-        auto aten = std::make_shared<const Interpreter>(group.graph);
-        return [aten](std::vector<at::Tensor>&& args) { return (*aten)(std::move(args)); };
-      });
+aot::Executable run_by(std::shared_ptr<const Interpreter> plan) {
+  return
+      [plan = std::move(plan)](std::vector<at::Tensor>&& args) { return (*plan)(std::move(args)); };
+}
+
+/// A graph whose groups run by kernels, where there are any, and whose slices do.
+std::shared_ptr<const Interpreter> with_kernels(const Draft& draft, const Wishes& wishes) {
+  const GroupRuns runs = build(draft.groups, wishes);
+  const auto run = [&](const aot::CompileRequest& group) -> aot::Executable {
+    for (size_t i = 0; i < draft.calls.size(); ++i) {
+      if (draft.calls[i].whole.get() == &group.graph)
+        return run_sliced(draft.calls[i], run_by(with_kernels(draft.slices[i], wishes)));
+    }
+    const auto known = runs.find(&group.graph);
+    if (known != runs.end()) return known->second(group);
+    return run_by(
+        std::make_shared<const Interpreter>(group.graph, aot::GraphCompiler(), group.donated));
+  };
+  return std::make_shared<const Interpreter>(draft.fused, run, draft.donated);
 }
 
 std::string describe(const FusedGraph& fused) {
@@ -106,13 +135,11 @@ aot::Executable executable(Choose choose) {
           [choose](std::vector<at::Tensor>&& args) { return choose()->begin(std::move(args)); }};
 }
 
-aot::Executable compile_in_background(const Graph& graph, Graph fused, Groups found,
-                                      Wishes wishes) {
+aot::Executable compile_in_background(const Graph& graph, Draft draft, Wishes wishes) {
   auto start = std::make_shared<EarlyStart>(graph, wishes.counts);
-  run_in_background(
-      [start, fused = std::move(fused), found = std::move(found), wishes = std::move(wishes)] {
-        start->switch_to(with_kernels(fused, found, wishes));
-      });
+  run_in_background([start, draft = std::move(draft), wishes = std::move(wishes)] {
+    start->switch_to(with_kernels(draft, wishes));
+  });
   return executable([start] { return start->now(); });
 }
 
@@ -120,26 +147,40 @@ aot::Executable compile_in_background(const Graph& graph, Graph fused, Groups fo
 /// a thousand pieces of code, and making one takes longer than several products.
 constexpr size_t most_choices_with_code = 16;
 
-aot::Executable compile_fixed(const std::shared_ptr<GroupObserver>& observer,
-                              const aot::CompileRequest& request, Multiplier multiplier) {
-  const Wishes wishes{request.name, request.kernel_counts, read_switches(), observer};
+Draft make_draft(const aot::CompileRequest& request, const Wishes& wishes, Multiplier multiplier) {
   Graph graph(request.graph);
   merge_products(graph);
   split_norms(graph);
-  FusedGraph fused = fuse(graph, wishes.switches);
+  SlicedGraph sliced = slice_batches(graph);
+  FusedGraph fused = fuse(sliced.graph, wishes.switches);
   choose_products(fused.graph, multiplier);
   if (request.report) request.report("fused", describe(fused));
   if (wishes.switches.logs_fusion) log_lines("fusion", request.name, fused.decisions);
-  Groups found = find_groups(fused.graph, wishes.switches.fuse_limit);
+  Groups found = find_groups(fused.graph, sliced.calls, wishes.switches.fuse_limit);
   report_kernels(found.groups, request);
   if (wishes.switches.logs_memory)
     log_lines("memory", request.name, explain_memory(graph, fused.graph, found.groups));
-  if (observer != nullptr) {
-    for (Group& group : found.groups) observer->change(group.printed.text);
-  } else if (request.in_background) {
-    return compile_in_background(request.graph, std::move(fused.graph), std::move(found), wishes);
+  if (wishes.observer != nullptr) {
+    for (Group& group : found.groups) wishes.observer->change(group.printed.text);
   }
-  auto interpreter = with_kernels(fused.graph, std::move(found), wishes);
+  Draft draft{std::move(fused.graph), std::move(found), request.donated, {}, {}};
+  for (const SlicedCall& call : sliced.calls) {
+    aot::CompileRequest slice{call.slice, {}};
+    slice.name = request.name;
+    slice.report = request.report;
+    draft.slices.push_back(make_draft(slice, wishes, multiplier));
+  }
+  draft.calls = std::move(sliced.calls);
+  return draft;
+}
+
+aot::Executable compile_fixed(const std::shared_ptr<GroupObserver>& observer,
+                              const aot::CompileRequest& request, Multiplier multiplier) {
+  const Wishes wishes{request.name, request.kernel_counts, read_switches(), observer};
+  Draft draft = make_draft(request, wishes, multiplier);
+  if (observer == nullptr && request.in_background)
+    return compile_in_background(request.graph, std::move(draft), wishes);
+  auto interpreter = with_kernels(draft, wishes);
   return executable([interpreter]() -> const auto& { return interpreter; });
 }
 
@@ -153,16 +194,21 @@ aot::Executable compile_for(const std::shared_ptr<GroupObserver>& observer,
                             const aot::CompileRequest& request) {
   if (request.graph.find_input({Slot::Kind::Sizes, 0}) < 0)
     return compile_fixed(observer, request, fastest_multiplier());
-  return by_sizes(request.graph, [observer, name = request.name, counts = request.kernel_counts,
-                                  in_background = request.in_background](const Graph& graph,
-                                                                         size_t count) {
-    aot::CompileRequest fixed{graph, {}};
-    fixed.name = name;
-    fixed.kernel_counts = counts;
-    fixed.in_background = in_background;
-    return compile_fixed(observer, fixed,
-                         count < most_choices_with_code ? fastest_multiplier() : Multiplier::ATen);
-  });
+  std::vector<bool> donated = request.donated;
+  if (!donated.empty())
+    donated.erase(donated.begin() + request.graph.find_input({Slot::Kind::Sizes, 0}));
+  return by_sizes(request.graph,
+                  [observer, donated, name = request.name, counts = request.kernel_counts,
+                   in_background = request.in_background](const Graph& graph, size_t count) {
+                    aot::CompileRequest fixed{graph, {}};
+                    fixed.donated = donated;
+                    fixed.name = name;
+                    fixed.kernel_counts = counts;
+                    fixed.in_background = in_background;
+                    return compile_fixed(
+                        observer, fixed,
+                        count < most_choices_with_code ? fastest_multiplier() : Multiplier::ATen);
+                  });
 }
 
 namespace {
@@ -198,6 +244,8 @@ BackendTraits traits() {
         "aten.logsumexp", "aten.var.correction", "aten.var_mean.correction", "aten.amax",
         "aten.amin", "aten.sum.dim_IntList", "aten.mean.dim"})
     traits.fused_operators.emplace_back(name);
+  // Slice by slice, with what reads them.
+  traits.fused_operators.emplace_back("aten.bmm");
   traits.layouts = layouts();
   return traits;
 }

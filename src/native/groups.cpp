@@ -1,5 +1,6 @@
 #include "native/groups.h"
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
 
@@ -9,12 +10,15 @@
 
 namespace ahead::native {
 
-Groups find_groups(const Graph& fused, uint64_t fuse_limit) {
+Groups find_groups(const Graph& fused, const std::vector<SlicedCall>& sliced, uint64_t fuse_limit) {
   static std::atomic<uint64_t> number_of_process{0};
   Groups found;
   for (const Node& node : fused.nodes()) {
     if (node.op().in_dispatcher()) continue;
     const std::shared_ptr<const Graph>& graph = node.args()[0].graph();
+    const bool is_sliced = std::any_of(sliced.begin(), sliced.end(),
+                                       [&](const SlicedCall& call) { return call.whole == graph; });
+    if (is_sliced) continue;
     std::string name = std::to_string(graph->num_nodes()) + " operators that end with " +
                        graph->last()->op().name();
     if (number_of_process++ >= fuse_limit) {

@@ -7,6 +7,7 @@
 #include "ahead/graph.h"
 #include "native/loops/kernel.h"
 #include "native/print/print_kernel.h"
+#include "native/slices/slices.h"
 
 namespace ahead::native {
 
@@ -26,8 +27,8 @@ struct Groups {
   size_t failed = 0;
 };
 
-/// Lowers and prints the sub-graphs of a fused graph, in their order. At most `fuse_limit` of the
-/// process are: see Switches.
-Groups find_groups(const Graph& fused, uint64_t fuse_limit);
+/// Lowers and prints the sub-graphs of a fused graph, in their order, but for those of `sliced`. At
+/// most `fuse_limit` of the process are: see Switches.
+Groups find_groups(const Graph& fused, const std::vector<SlicedCall>& sliced, uint64_t fuse_limit);
 
 }  // namespace ahead::native

@@ -4,6 +4,7 @@
 
 #include "ops/facts/facts.h"
 #include "ops/facts/grad_mode.h"
+#include "ops/facts/large_products.h"
 #include "ops/facts/node_facts.h"
 
 namespace ahead::partition {
@@ -64,6 +65,13 @@ bool would_not_be_found(const Case& c) {
          });
 }
 
+/// Products are multiplied again only where what they save is worth it.
+bool is_fused(const Case& c) {
+  const std::vector<std::string>& fused = c.options.fused_operators;
+  if (std::find(fused.begin(), fused.end(), c.node.op().name()) == fused.end()) return false;
+  return ops::facts(c.node.op()).op_class != ops::OpClass::MatMul || ops::is_large_product(c.node);
+}
+
 const Rule rules[] = {
     {[](const Case& c) { return c.role.never_in_backward; }, Again::Never,
      "reads memory in which the backward finds other contents"},
@@ -105,11 +113,7 @@ const Rule rules[] = {
               ops::facts(c.node.op()).op_class == ops::OpClass::Reduction;
      },
      Again::Cheap, "a reduction, which the options call cheap"},
-    {[](const Case& c) {
-       const std::vector<std::string>& fused = c.options.fused_operators;
-       return std::find(fused.begin(), fused.end(), c.node.op().name()) != fused.end();
-     },
-     Again::Cheap, "the backend computes it in one pass with what reads it"},
+    {is_fused, Again::Cheap, "the backend computes it in one pass with what reads it"},
     {is<ops::Recompute::Expensive>, Again::Expensive, nullptr},
     {[](const Case& c) {
        return c.options.longest_chain > 0 && c.chain > 0 && c.chain % c.options.longest_chain == 0;

@@ -7,9 +7,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
 
+#include "memory/scratch.h"
 #include "native/launch/parallel.h"
+#include "native/place/reuse.h"
 
 namespace ahead::native {
 namespace {
@@ -23,28 +24,6 @@ constexpr int64_t most_blocks = 64;
 /// Columns are divided at multiples of this alone, which are multiples of all vectors' lanes:
 /// kernels for whole vectors have nothing that does a part of one.
 constexpr int64_t column_unit = 64;
-
-/// Memory of one thread that grows with what is asked of it.
-class ThreadMemory {
- public:
-  char* get(int64_t bytes) {
-    if (bytes > size_) {
-      size_ = 0;
-      memory_.reset(
-          static_cast<char*>(std::aligned_alloc(64, static_cast<size_t>((bytes + 63) / 64 * 64))));
-      if (memory_ == nullptr) throw std::bad_alloc();
-      size_ = bytes;
-    }
-    return memory_.get();
-  }
-
- private:
-  struct Free {
-    void operator()(char* memory) const { std::free(memory); }
-  };
-  std::unique_ptr<char, Free> memory_;
-  int64_t size_ = 0;
-};
 
 int64_t work_per_cell(const Kernel& kernel) {
   int64_t work = 1;
@@ -73,6 +52,22 @@ at::Tensor laid_out(const at::Tensor& tensor, const TensorMeta& meta) {
   at::Tensor copy = at::empty_strided(meta.sizes, meta.strides, tensor.options());
   tensor._is_zerotensor() ? copy.zero_() : copy.copy_(tensor);
   return copy;
+}
+
+/// A tensor for a result in the memory of a tensor that nobody needs any more; undefined if there
+/// is somebody else on it, or if it is not of that size.
+at::Tensor in_place_of(const at::Tensor& tensor, const TensorMeta& meta) {
+  const c10::Storage& storage = tensor.storage();
+  const size_t bytes =
+      at::detail::computeStorageNbytes(meta.sizes, meta.strides, c10::elementSize(meta.dtype));
+  // Memory that somebody lent to a tensor (at::from_blob) outlives that.
+  const bool is_last =
+      tensor.use_count() == 1 && storage.use_count() == 1 && storage.allocator() != nullptr;
+  if (!is_last || tensor.storage_offset() != 0 || storage.nbytes() != bytes) return {};
+  auto impl = c10::make_intrusive<c10::TensorImpl>(
+      c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor.dtype());
+  impl->set_sizes_and_strides(meta.sizes, meta.strides);
+  return at::Tensor(std::move(impl));
 }
 
 void write(char* to, int64_t at, at::ScalarType dtype, double value) {
@@ -111,6 +106,7 @@ KernelCall::KernelCall(const Graph& graph, Kernel kernel, PrintedKernel printed,
   for (const Graph::Input& input : graph.inputs()) arguments_.push_back(input.value->meta);
   for (const Graph::Output& output : graph.outputs()) results_.push_back(output.value->meta);
   if (!kernel_.bounds.empty()) by_aten_ = std::make_shared<const Interpreter>(graph);
+  overwritable_ = overwritable_arguments(kernel_, results_.size());
   const int64_t elements = num_rows_ * kernel_.num_columns();
   divides_columns_ = printed_.may_divide_columns && num_rows_ < most_blocks;
   count_ = divides_columns_ ? inner_columns_ : num_rows_;
@@ -123,8 +119,9 @@ KernelCall::KernelCall(const Graph& graph, Kernel kernel, PrintedKernel printed,
 }
 
 void KernelCall::call(char* const* buffers, int64_t begin, int64_t end, char* sums) const {
-  static thread_local ThreadMemory memory;
-  char* scratch = printed_.scratch_bytes == 0 ? nullptr : memory.get(printed_.scratch_bytes);
+  static thread_local memory::Scratch::Place place;
+  const memory::Scratch rows(place, static_cast<size_t>(printed_.scratch_bytes));
+  char* const scratch = rows.get();
   if (divides_columns_) {
     function_(buffers, printed_.sizes.data(), printed_.numbers.data(), 0, num_rows_, begin,
               end - begin, sums, scratch);
@@ -144,9 +141,10 @@ void KernelCall::run(char* const* buffers) const {
 }
 
 void KernelCall::run_blocks(char* const* buffers) const {
-  static thread_local ThreadMemory memory;
+  static thread_local memory::Scratch::Place place;
   const int64_t bytes = printed_.sum_bytes;
-  char* const sums = memory.get(bytes * num_blocks_);
+  const memory::Scratch partial(place, static_cast<size_t>(bytes * num_blocks_));
+  char* const sums = partial.get();
   const auto begin_of = [&](int64_t block) {
     const int64_t begin = count_ * block / num_blocks_;
     return divides_columns_ && block != num_blocks_ ? begin / column_unit * column_unit : begin;
@@ -215,16 +213,31 @@ bool KernelCall::are_in_bounds(const std::vector<at::Tensor>& args) const {
   });
 }
 
-std::vector<at::Tensor> KernelCall::operator()(std::vector<at::Tensor>&& args) const {
+/// Only an argument whose memory no result took yet has no other tensor on it.
+std::vector<at::Tensor> KernelCall::make_results(std::vector<at::Tensor>& args,
+                                                 const std::vector<bool>& donated) const {
+  std::vector<at::Tensor> results(results_.size());
+  for (size_t i = 0; i < results.size(); ++i) {
+    const TensorMeta& meta = results_[i];
+    for (const int32_t argument : overwritable_[i]) {
+      const auto index = static_cast<size_t>(argument);
+      if (!results[i].defined() && index < donated.size() && donated[index])
+        results[i] = in_place_of(args[index], meta);
+    }
+    if (!results[i].defined())
+      results[i] = at::detail::empty_strided_cpu(meta.sizes, meta.strides, meta.dtype);
+  }
+  return results;
+}
+
+std::vector<at::Tensor> KernelCall::operator()(std::vector<at::Tensor>&& args,
+                                               const std::vector<bool>& donated) const {
   RECORD_FUNCTION(printed_.name.c_str(), c10::ArrayRef<const c10::IValue>());
   for (size_t i = 0; i < args.size(); ++i) {
     if (!is_laid_out(args[i], arguments_[i])) args[i] = laid_out(args[i], arguments_[i]);
   }
   if (by_aten_ != nullptr && !are_in_bounds(args)) return (*by_aten_)(std::move(args));
-  std::vector<at::Tensor> results;
-  results.reserve(results_.size());
-  for (const TensorMeta& meta : results_)
-    results.push_back(at::detail::empty_strided_cpu(meta.sizes, meta.strides, meta.dtype));
+  std::vector<at::Tensor> results = make_results(args, donated);
   c10::SmallVector<char*, 24> buffers;
   for (const Buffer& buffer : kernel_.buffers) {
     const at::Tensor& tensor = buffer.is_result ? results[static_cast<size_t>(buffer.index)]

@@ -18,14 +18,19 @@ class KernelCall {
   /// `graph` is what the kernel was lowered from, `function` the address of its code.
   KernelCall(const Graph& graph, Kernel kernel, PrintedKernel printed, void* function);
 
-  /// Takes a tensor for each input of the graph and returns one for each output.
-  std::vector<at::Tensor> operator()(std::vector<at::Tensor>&& args) const;
+  /// Takes a tensor for each input of the graph and returns one for each output. A result may lie
+  /// where an argument was that is `donated` (as in CompileRequest), if that is the last tensor on
+  /// its memory.
+  std::vector<at::Tensor> operator()(std::vector<at::Tensor>&& args,
+                                     const std::vector<bool>& donated = {}) const;
 
  private:
   using Function = void (*)(char* const* buffers, const int64_t* sizes, const double* numbers,
                             int64_t row, int64_t rows_end, int64_t first_column,
                             int64_t num_columns, char* sums, char* scratch);
 
+  std::vector<at::Tensor> make_results(std::vector<at::Tensor>& args,
+                                       const std::vector<bool>& donated) const;
   void run(char* const* buffers) const;
   void run_blocks(char* const* buffers) const;
   bool are_in_bounds(const std::vector<at::Tensor>& args) const;
@@ -40,6 +45,7 @@ class KernelCall {
   std::vector<TensorMeta> arguments_, results_;
   /// Says what is wrong with an argument that is out of bounds; there if any has bounds.
   std::shared_ptr<const Interpreter> by_aten_;
+  std::vector<std::vector<int32_t>> overwritable_;  ///< arguments, for each result
   int64_t num_rows_, inner_columns_;
   bool divides_columns_;  ///< parts of the work are columns rather than rows
   int64_t count_;         ///< of rows, or of columns
