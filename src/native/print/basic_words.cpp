@@ -10,6 +10,7 @@ namespace {
 constexpr Word basic_table[] = {
     {"INLINE", R"(
 #define INLINE static inline __attribute__((always_inline))
+#define CALLED static __attribute__((noinline))
 )"},
     {"VECTOR", R"(
 #define VECTOR(type, name) typedef type name __attribute__((vector_size(LANES * sizeof(type))))

@@ -36,12 +36,26 @@ std::array<std::span<const Word>, 6> all_words() {
           table_words(), float_words(),  double_words()};
 }
 
+/// A function that a kernel calls more often is compiled once, by itself: inlining it so often takes
+/// a compiler longer than all the rest.
+constexpr size_t most_inlined = 16;
+
+/// The definition of a function that is called rather than inlined.
+std::string called(std::string text) {
+  constexpr std::string_view inlined = "\nINLINE ", by_itself = "\nCALLED ";
+  for (size_t at = 0; (at = text.find(inlined, at)) != std::string::npos; at += by_itself.size())
+    text.replace(at, inlined.size(), by_itself);
+  return text;
+}
+
 /// All words in the order in which they are printed, and what each of them needs.
 class Dictionary {
  public:
   Dictionary() {
     for (const std::span<const Word> words : all_words())
       for (const Word& word : words) places_[word.name].push_back(add(word));
+    for (const std::span<const Word> words : {float_words(), double_words()})
+      for (const Word& word : words) functions_.insert(word.name);
     for (Entry& entry : entries_)
       for_each_identifier(entry.word->text, [&](std::string_view identifier) {
         const auto found = places_.find(identifier);
@@ -53,14 +67,21 @@ class Dictionary {
 
   std::string prelude_of(std::string_view kernel, int lanes) const {
     Chosen chosen{lanes, std::vector<bool>(entries_.size()), {}, false};
+    std::unordered_map<std::string_view, size_t> calls;
     for_each_identifier(kernel, [&](std::string_view identifier) {
       chosen.wide |= is_wide_type(identifier);
       take(identifier, chosen);
+      if (functions_.count(identifier) != 0) ++calls[identifier];
     });
     if (chosen.wide) take_wide_overloads(chosen);
     std::string text;
-    for (size_t i = 0; i < entries_.size(); ++i)
-      if (chosen.entries[i]) text += entries_[i].word->text + 1;  // without the first line break
+    for (size_t i = 0; i < entries_.size(); ++i) {
+      if (!chosen.entries[i]) continue;
+      const Word& word = *entries_[i].word;
+      const auto found = calls.find(word.name);
+      const bool is_called = found != calls.end() && found->second > most_inlined;
+      text += (is_called ? called(word.text) : word.text).substr(1);  // without the first line break
+    }
     return text;
   }
 
@@ -107,6 +128,7 @@ class Dictionary {
 
   std::vector<Entry> entries_;
   std::unordered_map<std::string_view, std::vector<size_t>> places_;
+  std::unordered_set<std::string_view> functions_;  ///< exp, tanh, …
 };
 
 }  // namespace
