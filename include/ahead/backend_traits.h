@@ -1,10 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 namespace ahead {
+
+class Graph;
 
 /// How a backend is told in which order effects have to happen.
 enum class EffectTokens : uint8_t {
@@ -43,6 +46,10 @@ struct BackendTraits {
   std::vector<std::string> fused_operators = {};
   /// In which layout images go through its graphs. What users see has eager's strides all the same.
   LayoutPreferences layouts = {};
+  /// Is told of a graph that will be compiled if somebody asks for it: of the backward when a forward
+  /// is about to be compiled. A backend may begin with what takes long, on a thread of its own;
+  /// `make` makes the graph, on any thread. May be empty.
+  std::function<void(std::function<Graph()> make)> begin = {};
 };
 
 }  // namespace ahead

@@ -53,10 +53,14 @@ Options checked(Options options) {
 
 Compilers compilers_for(const Options& options) {
   const aot::GraphCompiler compiler = runtime::find_backend(options.backend);
+  BackendTraits traits = runtime::traits_of(options.backend);
+  // In the background graphs are compiled one after the other, those first that run first.
+  if (options.compile_mode == CompileMode::Background) traits.begin = nullptr;
   return {.forward = compiler,
           .backward = compiler,
           .inference = compiler,
-          .layouts = runtime::traits_of(options.backend).layouts};
+          .layouts = std::move(traits.layouts),
+          .begin = std::move(traits.begin)};
 }
 
 /// A compiler whose requests say what a callable wants of all its graphs.

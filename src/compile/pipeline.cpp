@@ -308,6 +308,17 @@ void derive_general(SizedProgram::General& general, bool has_open_trace,
       general.stages->optimising(compilers.inference, ".derivative"), traced.autocast.fixed);
 }
 
+/// Lets a backend begin with a backward, for the usual case that all tangents are defined.
+void begin_backward(const Graph& backward, const Options& options,
+                    const detail::Compilers& compilers) {
+  if (!compilers.begin) return;
+  compilers.begin([graph = std::make_shared<const Graph>(backward), skipped = options.skip_passes] {
+    Graph optimised(*graph);
+    std::make_shared<Stages>(skipped, Stages::Keep::Nothing)->optimise(optimised, "");
+    return optimised;
+  });
+}
+
 /// The plan for a function with results that have a history. `has_open_trace`: its derivatives are
 /// read off one. `general`: gets those of a graph that takes sizes; null: it takes none.
 CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::DifferentiableTrace> open,
@@ -341,6 +352,7 @@ CallPlan plan_training(TracedFunction traced, std::unique_ptr<tracing::Different
   backward.fixes_saved_layout = !stages.is_skipped("static_saved_layout");
   stages.keep("partition.forward", seconds, halves.forward);
   stages.keep("partition.backward", seconds, halves.backward);
+  begin_backward(halves.backward, options, compilers);
   if (!options.functionalize_rng)
     stages.rewrite("draw_directly", ".forward", halves.forward, passes::draw_directly);
   write_in_graph_if_wanted(halves.forward, frame, backward, ".forward", arguments, options, stages);

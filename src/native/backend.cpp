@@ -81,10 +81,14 @@ aot::GraphCompiler run_of(Group group, std::shared_ptr<const KernelCall> kernel,
   };
 }
 
-GroupRuns build(Groups found, const Wishes& wishes) {
-  std::vector<KernelSource> sources;
+void add_sources(const Groups& found, std::vector<KernelSource>& sources) {
   for (const Group& group : found.groups)
     sources.push_back({group.printed.name, group.printed.text, group.printed.lanes});
+}
+
+GroupRuns build(Groups found, const Wishes& wishes) {
+  std::vector<KernelSource> sources;
+  add_sources(found, sources);
   std::vector<KernelOrigin> origins;
   const std::vector<KernelAddress> addresses = build_kernels(sources, &origins);
   if (wishes.counts) count(origins, found.failed, *wishes.counts);
@@ -174,6 +178,12 @@ Draft make_draft(const aot::CompileRequest& request, const Wishes& wishes, Multi
   return draft;
 }
 
+/// The kernels of a graph and of what runs slice by slice in it.
+void add_sources(const Draft& draft, std::vector<KernelSource>& sources) {
+  add_sources(draft.groups, sources);
+  for (const Draft& slice : draft.slices) add_sources(slice, sources);
+}
+
 aot::Executable compile_fixed(const std::shared_ptr<GroupObserver>& observer,
                               const aot::CompileRequest& request, Multiplier multiplier) {
   const Wishes wishes{request.name, request.kernel_counts, read_switches(), observer};
@@ -188,6 +198,19 @@ aot::Executable compile_fixed(const std::shared_ptr<GroupObserver>& observer,
 
 aot::Executable compile(const aot::CompileRequest& request) {
   return compile_for(nullptr, request);
+}
+
+void begin(std::function<Graph()> make) {
+  Switches switches = read_switches();
+  if (switches.any()) return;
+  run_in_background([make = std::move(make), switches = std::move(switches)] {
+    const Graph graph = make();
+    if (graph.find_input({Slot::Kind::Sizes, 0}) >= 0) return;
+    std::vector<KernelSource> sources;
+    add_sources(make_draft({graph, {}}, {"", nullptr, switches, nullptr}, fastest_multiplier()),
+                sources);
+    build_kernels(sources);
+  });
 }
 
 aot::Executable compile_for(const std::shared_ptr<GroupObserver>& observer,
@@ -247,6 +270,7 @@ BackendTraits traits() {
   // Slice by slice, with what reads them.
   traits.fused_operators.emplace_back("aten.bmm");
   traits.layouts = layouts();
+  traits.begin = begin;
   return traits;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "ahead/backend_traits.h"
@@ -16,6 +17,10 @@ aot::Executable compile(const aot::CompileRequest& request);
 /// The same, but each group is computed by its kernel and by ATen: see GroupObserver.
 aot::Executable compile_for(const std::shared_ptr<GroupObserver>& observer,
                             const aot::CompileRequest& request);
+
+/// Begins to compile the kernels of a graph in the background: compile() will find them, or wait for
+/// those that are not ready. See BackendTraits::begin.
+void begin(std::function<Graph()> make);
 
 /// What it says of itself.
 BackendTraits traits();

@@ -20,6 +20,11 @@ struct Switches {
   std::vector<std::string> skipped;
 
   bool skips(const Operator& op) const;
+  /// Whether somebody looks at what is done, or says what is left out.
+  bool any() const {
+    return logs_fusion || logs_kernels || logs_memory || fuse_limit != UINT64_MAX ||
+           !skipped.empty();
+  }
 };
 
 /// Reads the environment. A warning says which of its words mean nothing.

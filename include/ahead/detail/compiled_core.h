@@ -63,6 +63,8 @@ struct Compilers {
   int64_t num_params_buffers = 0;
   /// How images are to lie in the graphs.
   LayoutPreferences layouts = {};
+  /// See BackendTraits.
+  std::function<void(std::function<Graph()> make)> begin = {};
   /// The function is observed, as with a backend by name, rather than traced.
   bool observe = false;
 };

@@ -77,7 +77,7 @@ std::vector<KernelAddress> KernelLibrary::build(const std::vector<KernelSource>&
     for (size_t i = 0; i < sources.size(); ++i) {
       if (kernels_.count(keys[i]) != 0) continue;
       int64_t& builder = builders_[keys[i]];
-      if (std::exchange(builder, process) != process) wanted.push_back({keys[i], sources[i], i});
+      if (std::exchange(builder, process) != process) wanted.push_back({keys[i], sources[i]});
     }
   }
   {
@@ -91,13 +91,15 @@ std::vector<KernelAddress> KernelLibrary::build(const std::vector<KernelSource>&
   std::vector<KernelAddress> addresses;
   for (const std::string& key : keys) {
     built_.wait(lock, [&] { return kernels_.count(key) != 0; });
-    addresses.push_back(kernels_[key]);
+    addresses.push_back(kernels_[key].address);
   }
   if (origins != nullptr) {
     origins->clear();
-    for (const KernelAddress address : addresses)
-      origins->push_back(address == nullptr ? KernelOrigin::Nowhere : KernelOrigin::Process);
-    for (const Wanted& kernel : wanted) (*origins)[kernel.index] = kernel.origin;
+    for (const std::string& key : keys) {
+      Built& kernel = kernels_[key];
+      origins->push_back(kernel.origin);
+      if (kernel.address != nullptr) kernel.origin = KernelOrigin::Process;
+    }
   }
   counters_.seconds += seconds_since(start);
   return addresses;
@@ -106,7 +108,7 @@ std::vector<KernelAddress> KernelLibrary::build(const std::vector<KernelSource>&
 void KernelLibrary::publish(const std::vector<Wanted>& wanted) {
   std::lock_guard<std::mutex> lock(mutex_);
   for (const Wanted& kernel : wanted) {
-    kernels_[kernel.key] = kernel.address;
+    kernels_[kernel.key] = {kernel.address, kernel.origin};
     builders_.erase(kernel.key);
     counters_.compiled += kernel.origin == KernelOrigin::Compiler;
     counters_.loaded_from_cache += kernel.origin == KernelOrigin::Cache;

@@ -63,8 +63,13 @@ class KernelLibrary {
   struct Wanted {
     std::string key;
     KernelSource source;
-    size_t index = 0;  ///< the first of the sources with this key
     KernelAddress address = nullptr;
+    KernelOrigin origin = KernelOrigin::Nowhere;
+  };
+
+  struct Built {
+    KernelAddress address = nullptr;
+    /// Where it came from, until somebody was told; then it was in the process.
     KernelOrigin origin = KernelOrigin::Nowhere;
   };
 
@@ -83,7 +88,7 @@ class KernelLibrary {
 
   mutable std::mutex mutex_;
   std::condition_variable built_;
-  std::unordered_map<std::string, KernelAddress> kernels_;
+  std::unordered_map<std::string, Built> kernels_;
   /// The process that is building a kernel, by its key.
   std::unordered_map<std::string, int64_t> builders_;
   /// Loaded libraries by their digests.
@@ -93,7 +98,7 @@ class KernelLibrary {
 
 /// The functions of these sources, in their order, compiled where neither this process nor the
 /// cache has them; null for those that cannot be had, which a warning explains. `origins`: gets
-/// where each came from.
+/// where each came from, which the first caller who asks is told, whoever built it.
 std::vector<KernelAddress> build_kernels(const std::vector<KernelSource>& sources,
                                          std::vector<KernelOrigin>* origins = nullptr);
 
