@@ -44,22 +44,26 @@ INLINE D expm1_near_zero(D r) {
 }
 )",
      true},
+    // What is too small for any number is set to zero, as in float32.
     {"exp",
      R"(
 INLINE D exp(D x) {
-  x = at_least(at_most(x, set_d(710.)), set_d(-746.));
-  const D n = nearest(x * 0x1.71547652b82fep+0);
-  const D r = x - n * LN2_HIGH - n * LN2_LOW;
-  return scale(1. + expm1_near_zero(r), n);
+  const L vanishes = x < -746.;
+  const D bounded = at_most(vanishes ? D{} : x, set_d(710.));
+  const D n = nearest(bounded * 0x1.71547652b82fep+0);
+  const D r = bounded - n * LN2_HIGH - n * LN2_LOW;
+  return vanishes ? D{} : scale(1. + expm1_near_zero(r), n);
 }
 )",
      true},
     {"exp2",
      R"(
 INLINE D exp2(D x) {
-  x = at_least(at_most(x, set_d(1025.)), set_d(-1076.));
-  const D n = nearest(x);
-  return scale(1. + expm1_near_zero((x - n) * 0x1.62e42fefa39efp-1), n);
+  const L vanishes = x < -1076.;
+  const D bounded = at_most(vanishes ? D{} : x, set_d(1025.));
+  const D n = nearest(bounded);
+  const D power = scale(1. + expm1_near_zero((bounded - n) * 0x1.62e42fefa39efp-1), n);
+  return vanishes ? D{} : power;
 }
 )",
      true},
