@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "ahead/passes.h"
 #include "ir/copy.h"
 #include "native/fuse/order.h"
 #include "native/slices/node_cuts.h"
@@ -166,11 +167,46 @@ class RegionGraphs {
   }
 
   void add_output(const Value* value, const Cut& cut) {
-    const Slot slot = {Slot::Kind::Output, static_cast<int32_t>(results_.size())};
-    whole_->add_output(in_whole_[value->id()], slot);
-    call_.slice.add_output(in_slice_[value->id()], slot);
+    whole_->add_output(in_whole_[value->id()],
+                       {Slot::Kind::Output, static_cast<int32_t>(results_.size())});
     results_.push_back(value);
-    call_.outputs.push_back(cut);
+    SlicedResult result{cut};
+    Value* const of_slice = in_slice_[value->id()];
+    if (is_product_for_others(*value)) {
+      result.is_product = true;
+      for (size_t i = 0; i < 2; ++i) {
+        Value* operand = of_slice->producer()->args()[i].value();
+        result.is_transposed[i] = is_transpose(*operand);
+        return_from_slice(result.is_transposed[i] ? operand->producer()->args()[0].value()
+                                                  : operand);
+      }
+    } else {
+      return_from_slice(of_slice);
+    }
+    call_.outputs.push_back(result);
+  }
+
+  void return_from_slice(Value* value) {
+    call_.slice.add_output(
+        value, {Slot::Kind::Output, static_cast<int32_t>(call_.slice.outputs().size())});
+  }
+
+  /// Whether it is a product of matrices that nothing in the region reads.
+  bool is_product_for_others(const Value& value) const {
+    static const Operator* const bmm = Operator::find("aten.bmm");
+    return &value.producer()->op() == bmm && value.meta.is_contiguous() &&
+           std::none_of(value.users().begin(), value.users().end(),
+                        [&](const Node* user) { return region_.holds(user); });
+  }
+
+  /// Whether it is the transposes of matrices.
+  static bool is_transpose(const Value& value) {
+    static const Operator* const transpose = Operator::find("aten.transpose.int");
+    const Node* node = value.producer();
+    if (node == nullptr || &node->op() != transpose) return false;
+    const int64_t one = node->args()[1].constant().toInt(),
+                  other = node->args()[2].constant().toInt();
+    return value.meta.sizes.size() == 3 && one != other && one % 3 != 0 && other % 3 != 0;
   }
 
   const Region& region_;
@@ -260,6 +296,7 @@ class Slicing {
     RegionGraphs graphs(graph_, region, call);
     for (const int32_t index : nodes) graphs.add(order_.node(static_cast<size_t>(index)));
     if (!graphs.is_sound()) return false;
+    passes::eliminate_dead_code(call.slice);
     call.whole = graphs.whole();
     std::vector<Argument> args = {Argument(call.whole)};
     for (const Value* operand : graphs.operands()) args.emplace_back(map_[operand->id()]);

@@ -2,6 +2,7 @@
 
 #include <c10/util/SmallVector.h>
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,12 +25,23 @@ struct SlicedDim {
 /// The dimensions of one tensor that slices divide; empty: each slice takes all of it.
 using Cut = c10::SmallVector<SlicedDim, 2>;
 
+/// How a result is put together of slices.
+struct SlicedResult {
+  Cut cut;
+  /// A slice does not return its part of the result but the two operands of the product (bmm) that
+  /// makes it, which is computed where the result lies.
+  bool is_product = false;
+  /// Of these operands, whether the matrices that are returned are to be transposed.
+  std::array<bool, 2> is_transposed = {};
+};
+
 /// A sub-graph that does the same with each matrix of a batch, and can do so slice by slice.
 struct SlicedCall {
   std::shared_ptr<const Graph> whole;
   Graph slice;          ///< the sub-graph, of one slice
   int64_t batch, step;  ///< the matrices, and how many of them a slice has
-  std::vector<Cut> inputs, outputs;
+  std::vector<Cut> inputs;
+  std::vector<SlicedResult> outputs;
 };
 
 /// A graph and those of its sub-graphs that run slice by slice.
