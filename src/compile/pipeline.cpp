@@ -14,6 +14,7 @@
 #include "derivative/open_trace_gradient.h"
 #include "ir/constants.h"
 #include "ir/slots.h"
+#include "partition/whole_step.h"
 #include "passes/choose_layouts.h"
 #include "passes/random_states.h"
 #include "passes/read_values_first.h"
@@ -94,6 +95,19 @@ PartitionedGraphs partition(const JointGraph& joint, const Options& options,
               .fused_operators = runtime::traits_of(options.backend).fused_operators});
 }
 
+/// Lets a graph that takes gradients itself compute again what it would have to keep for them, if
+/// the backend computes it with what reads it, or a budget asks for it.
+void recompute_inside(Graph& graph, const Options& options, Stages& stages) {
+  const std::vector<std::string>& fused = runtime::traits_of(options.backend).fused_operators;
+  if (options.partitioner.function() || options.partitioner.kind() == Partitioner::Default ||
+      (fused.empty() && options.memory_budget == 1))
+    return;
+  stages.rewrite("recompute_inside", "", graph, [&](Graph& whole) {
+    return partition::recompute_inside(
+        whole, {.memory_budget = options.memory_budget, .fused_operators = fused});
+  });
+}
+
 /// The part of a joint graph that runs when nobody can ask for a gradient.
 Graph without_gradient(Graph graph) {
   for (size_t i = graph.outputs().size(); i-- > 0;) {
@@ -138,6 +152,7 @@ CallPlan plan_inference(TracedFunction traced, const std::vector<at::Tensor>& ar
   stages.rewrite("choose_layouts", "", graph, [&](Graph& laid_out) {
     return passes::choose_layouts(laid_out, compilers.layouts);
   });
+  recompute_inside(graph, options, stages);
   write_in_graph_if_wanted(graph, frame, BackwardPlan(), "", arguments, options, stages);
   stages.rewrite("read_values_first", "", graph, passes::read_values_first);
   stages.optimise(graph, "");

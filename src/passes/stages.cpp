@@ -11,7 +11,8 @@ namespace {
 
 /// Stages that can be left out, though they are no passes over one graph.
 constexpr std::string_view other_stages[] = {
-    "decompose", "static_saved_layout", "forget_unread_operands", "name_states", "choose_layouts"};
+    "decompose",   "static_saved_layout", "forget_unread_operands",
+    "name_states", "choose_layouts",      "recompute_inside"};
 
 }  // namespace
 

@@ -227,6 +227,35 @@ TEST(NativeMemory, NoHigherPeakThanEagerOrTheInterpreter) {
   }
 }
 
+/// A step with its optimizer inside takes no more than one without.
+TEST(NativeMemory, WholeStepsTakeWhatTheirHalvesTake) {
+  for (const char* name : {"norm_chain", "lstm", "unet", "gpt12"}) {
+    SCOPED_TRACE(name);
+    const models::Workload workload = models::speed_workload(name);
+    const auto halves = compile(workload.loss, native());
+    const int64_t apart = peak_of_step(workload, halves);
+    EXPECT_GT(halves.stats().cache_hits, 0u);
+    ahead::optim::AdamW optimizer(workload.parameters, torch::optim::AdamWOptions(1e-4));
+    auto whole = compile(
+        [&] {
+          optimizer.zero_grad();
+          const Tensor loss = workload.loss(workload.inputs)[0];
+          loss.backward();
+          optimizer.step();
+          return loss.detach();
+        },
+        native());
+    models::MemoryCounter counter;
+    int64_t peak = 0;
+    for (int step = 0; step < 5; ++step) {
+      for (const Tensor& parameter : workload.parameters) parameter.mutable_grad().reset();
+      peak = counter.peak([&] { whole(); });
+    }
+    EXPECT_GT(whole.stats().cache_hits, 0u);
+    EXPECT_LE(peak, apart + apart / 50 + library_bytes);
+  }
+}
+
 struct Attention {
   at::IntArrayRef sizes;  ///< of queries, keys and values
   std::vector<int64_t> mask;

@@ -146,6 +146,71 @@ TEST(Native, ModelsTrain) {
   }
 }
 
+/// A whole step of training as one function, with Ahead's AdamW inside.
+TEST(Native, WholeSteps) {
+  for (const std::string& name : models::speed_models()) {
+    SCOPED_TRACE(name);
+    const auto train = [&](const std::string& backend) {
+      const models::Workload workload =
+          models::speed_workload(name, models::SpeedSize::Small);
+      optim::AdamW optimizer(workload.parameters, torch::optim::AdamWOptions(1e-3));
+      auto step = ahead::compile(
+          [&] {
+            optimizer.zero_grad();
+            const at::Tensor loss = workload.loss(workload.inputs)[0];
+            loss.backward();
+            optimizer.step();
+            return loss.detach();
+          },
+          {.backend = backend, .fullgraph = true});
+      std::vector<double> losses;
+      for (int i = 0; i < 8; ++i) losses.push_back(step().template item<double>());
+      EXPECT_GE(step.stats().cache_hits, 3u);
+      EXPECT_EQ(step.stats().eager_calls, 0u);
+      EXPECT_EQ(has_kernels(step), backend == "native");
+      return losses;
+    };
+    const std::vector<double> expected = train("interpreter"), actual = train("native");
+    for (size_t i = 0; i < expected.size(); ++i)
+      EXPECT_NEAR(actual[i], expected[i], 1e-3 * std::abs(expected[i]) + 1e-6) << i;
+  }
+}
+
+/// The products of a loop's weight gradients are merged where the optimizer writes to the weights,
+/// too.
+TEST(Native, ProductsAreMergedInGraphsThatWrite) {
+  torch::manual_seed(0);
+  const at::Tensor w = leaf({16, 16}), x = torch::randn({2, 16});
+  const auto products = [](const auto& compiled) {
+    std::string last;
+    for (const Program& program : compiled.programs())
+      if (program.name.rfind("fused.", 0) == 0) last = program.str();
+    size_t count = 0;
+    for (size_t at = 0; (at = last.find("= aten.mm(", at)) != std::string::npos; ++at) ++count;
+    return count;
+  };
+  auto step = ahead::compile(
+      [&] {
+        at::Tensor h = x;
+        for (int t = 0; t < 8; ++t) h = torch::tanh(h.mm(w)) + x;
+        const at::Tensor gradient = torch::autograd::grad({h.pow(2).mean()}, {w})[0];
+        torch::NoGradGuard guard;
+        w.sub_(gradient * 0.01);
+        return gradient;
+      },
+      {.backend = "native", .fullgraph = true});
+  for (int i = 0; i < 6; ++i) {
+    const at::Tensor copy = w.detach().clone().requires_grad_();
+    at::Tensor h = x;
+    for (int t = 0; t < 8; ++t) h = torch::tanh(h.mm(copy)) + x;
+    const at::Tensor expected = torch::autograd::grad({h.pow(2).mean()}, {copy})[0];
+    EXPECT_LE(distance(step(), expected), 1e-5) << i;
+    EXPECT_LE(distance(w.detach(), (copy - expected * 0.01).detach()), 1e-6) << i;
+  }
+  EXPECT_GE(step.stats().cache_hits, 2u);
+  EXPECT_LE(products(step), 17u);  // 8 forward, 7 backward and a merged one or two
+}
+
 TEST(Native, OneProgramForManySizes) {
   torch::manual_seed(0);
   const at::Tensor w = leaf({24});

@@ -1,6 +1,7 @@
 #include "native/fuse/fuse.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "ahead/errors.h"
 #include "ahead/passes.h"
@@ -21,7 +22,8 @@ class Fusion {
       : graph_(graph),
         nests_(graph, [&switches](const Node& node) { return !switches.skips(node.op()); }),
         order_(graph),
-        switches_(switches) {}
+        switches_(switches),
+        second_half_(find_second_half()) {}
 
   FusedGraph run() {
     for (size_t i = 0; i < order_.num_nodes(); ++i) {
@@ -66,6 +68,8 @@ class Fusion {
     });
     if (members.size() > most_members) {
       reason = "the kernel is large enough";
+    } else if (is_second_half(own) != is_second_half(other)) {
+      reason = "what the backward computes again would be kept from the forward";
     } else if (!order_.may_merge(own, other)) {
       reason = "something else has to run between them";
     } else if (nests_.join(members, &reason)) {
@@ -73,6 +77,21 @@ class Fusion {
       return fused_.decisions.push_back("fused " + text);
     }
     fused_.decisions.push_back("did not fuse " + text + ": " + reason);
+  }
+
+  /// Where the second half of a graph begins whose backward computes things again.
+  int32_t find_second_half() const {
+    int32_t begin = std::numeric_limits<int32_t>::max();
+    bool runs_again = false;
+    for (size_t i = order_.num_nodes(); i-- > 0;) {
+      const Node& node = order_.node(i);
+      if (node.has(Tag::MustBeInBackward)) begin = static_cast<int32_t>(i);
+      runs_again |= node.has(Tag::MustRecompute);
+    }
+    return runs_again ? begin : std::numeric_limits<int32_t>::max();
+  }
+  bool is_second_half(int32_t group) const {
+    return order_.nodes_in(group).front() >= second_half_;
   }
 
   bool is_fused(int32_t group) const { return order_.nodes_in(group).size() > 1; }
@@ -99,6 +118,7 @@ class Fusion {
   Nests nests_;
   Order order_;
   const Switches& switches_;
+  const int32_t second_half_;  ///< the position of its first node
   FusedGraph fused_;
   ValueMap map_;  ///< where values of the graph are in the fused one
 };

@@ -4,6 +4,7 @@
 #include <queue>
 
 #include "ahead/errors.h"
+#include "native/writes.h"
 #include "ops/facts/aliasing.h"
 #include "ops/facts/facts.h"
 #include "ops/facts/node_facts.h"
@@ -68,32 +69,20 @@ void Order::add_checked_sizes() {
 /// What reads memory before it is written to stays before that, and what reads it afterwards
 /// behind.
 void Order::add_writes(const Graph& graph) {
-  std::vector<size_t> writers;
-  for (size_t i = 0; i < nodes_.size(); ++i) {
-    const bool writes = !nodes_[i]->op().in_dispatcher() ||
-                        !ops::facts(nodes_[i]->op()).writes.empty() ||
-                        !ops::facts(nodes_[i]->op()).hidden_writes.empty();
-    if (writes) writers.push_back(i);
-  }
-  if (writers.empty()) return;
-  const ops::Aliasing aliasing(graph);
-  for (const size_t writer : writers) {
-    std::vector<uint32_t> written;
-    nodes_[writer]->for_each_operand(
-        [&](const Value* value) { written.push_back(aliasing.group(value)); });
+  const Writes writes(graph);
+  for (const Writes::Writer& writer : writes.writers()) {
     for (size_t i = 0; i < nodes_.size(); ++i) {
       bool meets = false;
       const auto look = [&](const Value* value) {
-        meets = meets || (value != nullptr && std::find(written.begin(), written.end(),
-                                                        aliasing.group(value)) != written.end());
+        meets = meets || (value != nullptr && writes.may_write(writer, value));
       };
       nodes_[i]->for_each_operand(look);
       for (const Value* result : nodes_[i]->results()) look(result);
-      if (!meets || i == writer) continue;
-      if (i < writer) {
-        before_[writer].push_back(static_cast<int32_t>(i));
+      if (!meets || i == writer.position) continue;
+      if (i < writer.position) {
+        before_[writer.position].push_back(static_cast<int32_t>(i));
       } else {
-        before_[i].push_back(static_cast<int32_t>(writer));
+        before_[i].push_back(static_cast<int32_t>(writer.position));
       }
     }
   }

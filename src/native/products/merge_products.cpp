@@ -6,6 +6,7 @@
 
 #include "ahead/passes.h"
 #include "native/products/transposed.h"
+#include "native/writes.h"
 #include "ops/facts/aliasing.h"
 #include "ops/facts/facts.h"
 
@@ -39,7 +40,7 @@ bool is_used_once(const Value& value) {
 
 class Merging {
  public:
-  explicit Merging(Graph& graph) : graph_(graph) {
+  explicit Merging(Graph& graph) : graph_(graph), writes_(graph) {
     for (Node& node : graph.nodes()) positions_.emplace(&node, positions_.size());
   }
 
@@ -130,7 +131,7 @@ class Merging {
       return bytes_of(*product.args()[0].value()) + bytes_of(*product.args()[1].value());
     };
     const auto runs = runs_of(products, bytes_of(*last.result()), bytes);
-    if (runs.empty()) return;
+    if (runs.empty() || changes_before(products, others, last)) return;
     size_t merged = 0;
     Value* sum = nullptr;
     for (const std::vector<const Node*>& run : runs) {
@@ -144,6 +145,21 @@ class Merging {
       sum = add(op("aten.add.Tensor"), {other, sum, int64_t{1}}, last.result()->meta, &last);
     merged_ += merged;
     graph_.replace_uses(last.result(), sum);
+  }
+
+  /// Whether what a sum is made of may be something else where it is done.
+  bool changes_before(const std::vector<const Node*>& products, const std::vector<Value*>& others,
+                      const Node& last) const {
+    const auto changes = [&](const Value* value, const Node* read) {
+      return writes_.may_change(value, positions_.at(read), positions_.at(&last));
+    };
+    return std::any_of(products.begin(), products.end(),
+                       [&](const Node* product) {
+                         return changes(product->args()[0].value(), product) ||
+                                changes(product->args()[1].value(), product);
+                       }) ||
+           std::any_of(others.begin(), others.end(),
+                       [&](const Value* other) { return writes_.may_ever_change(other); });
   }
 
   Node* last_of(const std::vector<const Node*>& run) const { return const_cast<Node*>(run.back()); }
@@ -235,6 +251,16 @@ class Merging {
     });
   }
 
+  /// Whether the operands of a node may be something else where an earlier one is, or its result is
+  /// written to.
+  bool may_differ_at(const Node& earlier, const Node& node) const {
+    bool differs = writes_.may_ever_change(node.result());
+    node.for_each_operand([&](const Value* value) {
+      differs |= writes_.may_change(value, positions_.at(&earlier), positions_.at(&node));
+    });
+    return differs;
+  }
+
   static size_t left_of(const Node& node) { return node.args().size() == 2 ? 0 : 1; }
 
   /// Whether a value is there before a node runs, perhaps by views that may be made earlier.
@@ -267,6 +293,7 @@ class Merging {
       const Value* result = member->result();
       if (!is_there_before(left, first) || !result->meta.is_contiguous()) return;
       if (is_seen_outside(*result)) return;  // results of a graph share no memory
+      if (may_differ_at(first, *member)) return;
       if (left->meta.sizes[1] != members[0]->args()[left_of(first)].value()->meta.sizes[1]) return;
     }
     std::vector<Value*> left;
@@ -292,6 +319,7 @@ class Merging {
   }
 
   Graph& graph_;
+  const Writes writes_;
   std::unordered_map<const Node*, size_t> positions_;  ///< of the nodes that were there before
   size_t merged_ = 0;
 };
@@ -299,12 +327,6 @@ class Merging {
 }  // namespace
 
 size_t merge_products(Graph& graph) {
-  // Operands are read later than before, or earlier, which nobody must notice.
-  for (const Node& node : graph.nodes()) {
-    if (!node.op().in_dispatcher() || !ops::facts(node.op()).writes.empty() ||
-        !ops::facts(node.op()).hidden_writes.empty())
-      return 0;
-  }
   return Merging(graph).run();
 }
 
