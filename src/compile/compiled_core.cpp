@@ -39,8 +39,7 @@ const std::shared_ptr<torch::nn::Module>& checked(
 }
 
 Options checked(Options options) {
-  // Eager's bits come from eager's kernels.
-  if (options.strict && options.backend == "native") options.backend = "interpreter";
+  if (options.strict && options.backend == "native") options.backend = "native_strict";
   check_enumerator(options.dynamic, Dynamic::Trusting, "dynamic");
   check_enumerator(options.partitioner.kind(), Partitioner::MinCut, "partitioner");
   check_enumerator(options.compile_mode, CompileMode::Background, "compile_mode");

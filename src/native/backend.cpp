@@ -53,6 +53,7 @@ struct Wishes {
   std::shared_ptr<aot::KernelCounts> counts;
   Switches switches;
   std::shared_ptr<GroupObserver> observer;
+  bool strict = false;  ///< results have eager's bits
 };
 
 /// A graph as it will run, before there are kernels.
@@ -151,16 +152,22 @@ aot::Executable compile_in_background(const Graph& graph, Draft draft, Wishes wi
 /// a thousand pieces of code, and making one takes longer than several products.
 constexpr size_t most_choices_with_code = 16;
 
-Draft make_draft(const aot::CompileRequest& request, const Wishes& wishes, Multiplier multiplier) {
-  Graph graph(request.graph);
+/// What gives other bits than the graph as it is, in less time.
+SlicedGraph rewrite(Graph& graph) {
   merge_products(graph);
   split_norms(graph);
-  SlicedGraph sliced = slice_batches(graph);
-  FusedGraph fused = fuse(sliced.graph, wishes.switches);
+  return slice_batches(graph);
+}
+
+Draft make_draft(const aot::CompileRequest& request, const Wishes& wishes, Multiplier multiplier) {
+  Graph graph(request.graph);
+  SlicedGraph sliced = wishes.strict ? SlicedGraph{Graph(graph), {}} : rewrite(graph);
+  FusedGraph fused = fuse(sliced.graph, wishes.switches, wishes.strict);
   choose_products(fused.graph, multiplier);
   if (request.report) request.report("fused", describe(fused));
   if (wishes.switches.logs_fusion) log_lines("fusion", request.name, fused.decisions);
-  Groups found = find_groups(fused.graph, sliced.calls, wishes.switches.fuse_limit);
+  Groups found =
+      find_groups(fused.graph, sliced.calls, wishes.switches.fuse_limit, wishes.strict);
   report_kernels(found.groups, request);
   if (wishes.switches.logs_memory)
     log_lines("memory", request.name, explain_memory(graph, fused.graph, found.groups));
@@ -184,9 +191,16 @@ void add_sources(const Draft& draft, std::vector<KernelSource>& sources) {
   for (const Draft& slice : draft.slices) add_sources(slice, sources);
 }
 
-aot::Executable compile_fixed(const std::shared_ptr<GroupObserver>& observer,
-                              const aot::CompileRequest& request, Multiplier multiplier) {
-  const Wishes wishes{request.name, request.kernel_counts, read_switches(), observer};
+/// Who looks at the kernels, if anybody does, and whether they give eager's bits.
+struct Manner {
+  std::shared_ptr<GroupObserver> observer;
+  bool strict = false;
+};
+
+aot::Executable compile_fixed(const Manner& manner, const aot::CompileRequest& request,
+                              Multiplier multiplier) {
+  const auto& [observer, strict] = manner;
+  const Wishes wishes{request.name, request.kernel_counts, read_switches(), observer, strict};
   Draft draft = make_draft(request, wishes, multiplier);
   if (observer == nullptr && request.in_background)
     return compile_in_background(request.graph, std::move(draft), wishes);
@@ -194,10 +208,40 @@ aot::Executable compile_fixed(const std::shared_ptr<GroupObserver>& observer,
   return executable([interpreter]() -> const auto& { return interpreter; });
 }
 
+aot::Executable compile_in(const Manner& manner, const aot::CompileRequest& request) {
+  const Multiplier multiplier = manner.strict ? Multiplier::ATen : fastest_multiplier();
+  if (request.graph.find_input({Slot::Kind::Sizes, 0}) < 0)
+    return compile_fixed(manner, request, multiplier);
+  std::vector<bool> donated = request.donated;
+  if (!donated.empty())
+    donated.erase(donated.begin() + request.graph.find_input({Slot::Kind::Sizes, 0}));
+  return by_sizes(request.graph, [manner, donated, multiplier, name = request.name,
+                                  counts = request.kernel_counts,
+                                  in_background = request.in_background](const Graph& graph,
+                                                                         size_t count) {
+    aot::CompileRequest fixed{graph, {}};
+    fixed.donated = donated;
+    fixed.name = name;
+    fixed.kernel_counts = counts;
+    fixed.in_background = in_background;
+    return compile_fixed(manner, fixed,
+                         count < most_choices_with_code ? multiplier : Multiplier::ATen);
+  });
+}
+
 }  // namespace
 
 aot::Executable compile(const aot::CompileRequest& request) {
-  return compile_for(nullptr, request);
+  return compile_in({}, request);
+}
+
+aot::Executable compile_strictly(const aot::CompileRequest& request) {
+  return compile_in({nullptr, true}, request);
+}
+
+aot::Executable compile_for(const std::shared_ptr<GroupObserver>& observer,
+                            const aot::CompileRequest& request) {
+  return compile_in({observer}, request);
 }
 
 void begin(std::function<Graph()> make) {
@@ -211,27 +255,6 @@ void begin(std::function<Graph()> make) {
                 sources);
     build_kernels(sources);
   });
-}
-
-aot::Executable compile_for(const std::shared_ptr<GroupObserver>& observer,
-                            const aot::CompileRequest& request) {
-  if (request.graph.find_input({Slot::Kind::Sizes, 0}) < 0)
-    return compile_fixed(observer, request, fastest_multiplier());
-  std::vector<bool> donated = request.donated;
-  if (!donated.empty())
-    donated.erase(donated.begin() + request.graph.find_input({Slot::Kind::Sizes, 0}));
-  return by_sizes(request.graph,
-                  [observer, donated, name = request.name, counts = request.kernel_counts,
-                   in_background = request.in_background](const Graph& graph, size_t count) {
-                    aot::CompileRequest fixed{graph, {}};
-                    fixed.donated = donated;
-                    fixed.name = name;
-                    fixed.kernel_counts = counts;
-                    fixed.in_background = in_background;
-                    return compile_fixed(
-                        observer, fixed,
-                        count < most_choices_with_code ? fastest_multiplier() : Multiplier::ATen);
-                  });
 }
 
 namespace {

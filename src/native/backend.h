@@ -14,7 +14,10 @@ namespace ahead::native {
 /// cannot be had.
 aot::Executable compile(const aot::CompileRequest& request);
 
-/// The same, but each group is computed by its kernel and by ATen: see GroupObserver.
+/// The same to eager's bits: kernels compute only what has_exact_rule(), products stay as they are.
+aot::Executable compile_strictly(const aot::CompileRequest& request);
+
+/// As compile(), but each group is computed by its kernel and by ATen: see GroupObserver.
 aot::Executable compile_for(const std::shared_ptr<GroupObserver>& observer,
                             const aot::CompileRequest& request);
 

@@ -10,7 +10,8 @@
 
 namespace ahead::native {
 
-Groups find_groups(const Graph& fused, const std::vector<SlicedCall>& sliced, uint64_t fuse_limit) {
+Groups find_groups(const Graph& fused, const std::vector<SlicedCall>& sliced, uint64_t fuse_limit,
+                   bool strict) {
   static std::atomic<uint64_t> number_of_process{0};
   Groups found;
   for (const Node& node : fused.nodes()) {
@@ -28,7 +29,7 @@ Groups find_groups(const Graph& fused, const std::vector<SlicedCall>& sliced, ui
     // Loops that were found one operator after the other may not be found again when all are looked
     // at together.
     try {
-      Kernel kernel = lower(*graph);
+      Kernel kernel = lower(*graph, strict);
       PrintedKernel printed = print_kernel(kernel, host_target().vector_bytes);
       found.groups.push_back({graph, std::move(kernel), std::move(printed)});
     } catch (const InternalError& error) {

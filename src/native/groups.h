@@ -28,7 +28,8 @@ struct Groups {
 };
 
 /// Lowers and prints the sub-graphs of a fused graph, in their order, but for those of `sliced`. At
-/// most `fuse_limit` of the process are: see Switches.
-Groups find_groups(const Graph& fused, const std::vector<SlicedCall>& sliced, uint64_t fuse_limit);
+/// most `fuse_limit` of the process are: see Switches. `strict`: as lower() has it.
+Groups find_groups(const Graph& fused, const std::vector<SlicedCall>& sliced, uint64_t fuse_limit,
+                   bool strict = false);
 
 }  // namespace ahead::native

@@ -153,7 +153,8 @@ class Registry {
   std::mutex mutex_;
   std::map<std::string, Backend> backends_ = {
       {"interpreter", {interpret_graph, {.takes_sizes = true}}},
-      {"native", {native::compile, native::traits()}}};
+      {"native", {native::compile, native::traits()}},
+      {"native_strict", {native::compile_strictly, {.takes_sizes = true}}}};
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "native/launch/kernel_call.h"
 #include "native/lower/lower.h"
 #include "native/lower/nest.h"
+#include "native/lower/strict.h"
 #include "native/print/print_kernel.h"
 #include "support/eager.h"
 
@@ -205,27 +206,41 @@ std::string difference(const RuleCase& from, const RuleGraph& graph, const Tenso
   return "";
 }
 
-size_t check_rules(const std::vector<RuleCase>& cases) {
-  struct Checked {
-    const RuleCase* from;
-    std::unique_ptr<RuleGraph> graph;
-    Kernel kernel;
-    PrintedKernel printed;
-  };
+namespace {
+
+/// A case that a kernel computes.
+struct Checked {
+  const RuleCase* from;
+  std::unique_ptr<RuleGraph> graph;
+  Kernel kernel;
+  PrintedKernel printed;
+};
+
+/// The cases that have loops, and their kernels.
+std::vector<Checked> lower_all(const std::vector<RuleCase>& cases, bool strict) {
   std::vector<Checked> taken;
-  std::vector<KernelSource> sources;
   for (const RuleCase& from : cases) {
     SCOPED_TRACE(from.str());
     std::unique_ptr<RuleGraph> graph;
     EXPECT_NO_THROW(graph = std::make_unique<RuleGraph>(from));
     if (graph == nullptr) continue;
-    EXPECT_EQ(work_of(*graph->graph.first()).has_value(), from.taken);
+    const Node& node = *graph->graph.first();
+    EXPECT_EQ(work_of(node).has_value(), from.taken);
+    EXPECT_TRUE(!strict || has_exact_rule(node));
     if (!has_loops(graph->graph)) continue;
-    Kernel kernel = lower(graph->graph);
+    Kernel kernel = lower(graph->graph, strict);
     PrintedKernel printed = print_kernel(kernel, host_target().vector_bytes);
-    sources.push_back({printed.name, printed.text, printed.lanes});
     taken.push_back({&from, std::move(graph), std::move(kernel), std::move(printed)});
   }
+  return taken;
+}
+
+template <class Check>
+size_t check_all(const std::vector<RuleCase>& cases, bool strict, const Check& check) {
+  std::vector<Checked> taken = lower_all(cases, strict);
+  std::vector<KernelSource> sources;
+  for (const Checked& one : taken)
+    sources.push_back({one.printed.name, one.printed.text, one.printed.lanes});
   const std::vector<KernelAddress> addresses = build_kernels(sources);
   for (size_t i = 0; i < taken.size(); ++i) {
     auto& [from, graph, kernel, printed] = taken[i];
@@ -237,10 +252,36 @@ size_t check_rules(const std::vector<RuleCase>& cases) {
     const std::string text = kernel.str();
     const KernelCall run(graph->graph, std::move(kernel), std::move(printed), addresses[i]);
     const Tensors actual = run(Tensors(graph->inputs), std::vector<bool>(graph->inputs.size()));
-    EXPECT_EQ(difference(*from, *graph, actual), "") << text;
+    EXPECT_EQ(check(*from, *graph, actual), "") << text;
     expect_same_in_place(run, graph->inputs, actual);
   }
   return taken.size();
+}
+
+std::string difference_in_bits(const RuleGraph& graph, const Tensors& actual) {
+  for (size_t i = 0; i < actual.size(); ++i) {
+    const at::Tensor &expected = graph.expected[i], &result = actual[i];
+    if (TensorMeta::of(expected) != TensorMeta::of(result)) return "another layout";
+    if (ahead::same_bits(expected, result)) continue;
+    const at::Tensor are_nan = at::isnan(expected) & at::isnan(result);
+    const at::Tensor same_sign = at::signbit(expected) == at::signbit(result);
+    const at::Tensor wrong = ~(((expected == result) & same_sign) | are_nan);
+    return at_position(wrong, expected, result, graph.inputs);
+  }
+  return "";
+}
+
+}  // namespace
+
+size_t check_rules(const std::vector<RuleCase>& cases) {
+  return check_all(cases, /*strict=*/false, difference);
+}
+
+size_t check_exact_rules(const std::vector<RuleCase>& cases) {
+  return check_all(cases, /*strict=*/true,
+                   [](const RuleCase&, const RuleGraph& graph, const Tensors& actual) {
+                     return difference_in_bits(graph, actual);
+                   });
 }
 
 }  // namespace ahead::native::test

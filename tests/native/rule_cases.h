@@ -49,4 +49,7 @@ std::string difference(const RuleCase& from, const RuleGraph& graph,
 /// how many were computed: where elements that are read one after the other lie apart, none is.
 size_t check_rules(const std::vector<RuleCase>& cases);
 
+/// The same by kernels that are lowered strictly, of cases that all have exact rules, to the bit.
+size_t check_exact_rules(const std::vector<RuleCase>& cases);
+
 }  // namespace ahead::native::test

@@ -230,6 +230,25 @@ TEST_P(Words, KeepNaNsAsATenDoes) {
                     std::vector<float>{1.0f, -2.0f, 3.0f}, [](float x) { return std::fabs(x); });
 }
 
+TEST_P(Words, MultiplyAndAddRoundAsTheProcessorDoes) {
+  Batch batch(GetParam());
+  const bool rounds_once = GetParam().capability != "DEFAULT";
+  const auto by_float = [=](float x) {
+    const volatile float squared = x * x;
+    return rounds_once ? std::fma(x, x, -1.0f) : squared - 1;
+  };
+  const auto by_double = [=](double x) {
+    const volatile double squared = x * x;
+    return rounds_once ? std::fma(x, x, -1.0) : squared - 1;
+  };
+  check_each<float>(batch, "f32", "f32", "multiply_add(x, x, set_f(-1.f))",
+                    std::vector<float>{1.0001f, 0.3f, -1.7f, 1e20f, INFINITY, 0.0f, 1e-30f},
+                    by_float);
+  check_each<double>(batch, "f64", "f64", "multiply_add(x, x, set_d(-1.))",
+                     std::vector<double>{1.00001, 0.3, -1.7, 1e200, INFINITY, 0.0, 1e-200},
+                     by_double);
+}
+
 /// The same tree as in the words.
 template <class T, class Combine>
 T fold(std::vector<T> lanes, const Combine& combine) {

@@ -8,6 +8,7 @@
 #include "ir/copy.h"
 #include "native/fuse/order.h"
 #include "native/lower/nest.h"
+#include "native/lower/strict.h"
 #include "ops/facts/aliasing.h"
 
 namespace ahead::native {
@@ -18,11 +19,12 @@ constexpr size_t most_members = 512;
 
 class Fusion {
  public:
-  Fusion(const Graph& graph, const Switches& switches)
+  Fusion(const Graph& graph, const Switches& switches, bool strict)
       : graph_(graph),
-        nests_(graph, [&switches](const Node& node) { return !switches.skips(node.op()); }),
-        order_(graph),
         switches_(switches),
+        strict_(strict),
+        nests_(graph, [this](const Node& node) { return !is_left(node); }),
+        order_(graph),
         second_half_(find_second_half()) {}
 
   FusedGraph run() {
@@ -94,6 +96,11 @@ class Fusion {
     return order_.nodes_in(group).front() >= second_half_;
   }
 
+  /// Whether a node is left to ATen, whatever its rule is.
+  bool is_left(const Node& node) const {
+    return switches_.skips(node.op()) || (strict_ && !has_exact_rule(node));
+  }
+
   bool is_fused(int32_t group) const { return order_.nodes_in(group).size() > 1; }
   int32_t group_of(const Node* node) const { return order_.group(order_.index(node)); }
 
@@ -115,9 +122,10 @@ class Fusion {
                         std::vector<const Value*>& operands, int32_t group);
 
   const Graph& graph_;
+  const Switches& switches_;
+  const bool strict_;
   Nests nests_;
   Order order_;
-  const Switches& switches_;
   const int32_t second_half_;  ///< the position of its first node
   FusedGraph fused_;
   ValueMap map_;  ///< where values of the graph are in the fused one
@@ -128,6 +136,7 @@ void Fusion::explain_what_is_left() {
     const Node& node = order_.node(i);
     if (is_fused(order_.group(static_cast<int32_t>(i))) || ops::is_layout_view(node)) continue;
     std::string reason = why_left(node);
+    if (strict_ && work_of(node) && !has_exact_rule(node)) reason = "it would not be exact";
     if (nests_.member(&node) != nullptr) reason = "no other operator shares its loops";
     if (switches_.skips(node.op())) reason = "AHEAD_NATIVE_SKIP names it";
     fused_.decisions.push_back("left " + node.op().name() + " to ATen: " + reason);
@@ -211,8 +220,8 @@ void Fusion::add_call(int32_t group) {
 
 }  // namespace
 
-FusedGraph fuse(const Graph& graph, const Switches& switches) {
-  return Fusion(graph, switches).run();
+FusedGraph fuse(const Graph& graph, const Switches& switches, bool strict) {
+  return Fusion(graph, switches, strict).run();
 }
 
 }  // namespace ahead::native

@@ -20,7 +20,8 @@ struct FusedGraph {
 
 /// Puts operators of a graph together that are better computed by one kernel: each goes to the
 /// operators that make its operands, where they can share loops and nothing between them has to
-/// wait for both. What the switches say is left to ATen.
-FusedGraph fuse(const Graph& graph, const Switches& switches = {});
+/// wait for both. What the switches say is left to ATen, and if `strict`, what kernels compute
+/// otherwise than to its bits.
+FusedGraph fuse(const Graph& graph, const Switches& switches = {}, bool strict = false);
 
 }  // namespace ahead::native

@@ -18,7 +18,7 @@ constexpr OpTraits traits[] = {
     {"log1p", 25},  {"erf", 25},    {"tanh", 20},      {"sigmoid", 18}, {"sin", 25},
     {"cos", 25},    {"less", 1},    {"less_equal", 1}, {"equal", 1},    {"and", 1},
     {"or", 1},      {"not", 1},     {"select", 1},     {"convert", 1},  {"round_to", 4},
-    {"rounded", 0}, {"row_sum", 1}, {"row_max", 2},    {"row_min", 2},
+    {"rounded", 0}, {"multiply_add", 1}, {"row_sum", 1}, {"row_max", 2}, {"row_min", 2},
 };
 constexpr const char* type_names[] = {"f32", "f64", "i64", "i32", "bool"};
 
@@ -173,14 +173,15 @@ TermId TermBuilder::apply(Op op, Type type, std::initializer_list<TermId> operan
   term.op = op;
   term.type = type;
   term.operands = operands;
-  return add(std::move(term));
+  const TermId made = add(std::move(term));
+  return strict_ && op == Op::Mul && is_float(type) ? apply(Op::Rounded, type, {made}) : made;
 }
 
 TermId TermBuilder::divide(TermId dividend, TermId divisor) {
   const Term& by = term(divisor);
   const Type type = term(dividend).type;
   const double size = std::fabs(by.number);
-  if (by.op == Op::Number && is_float(type) && size > 1e-30 && size < 1e30)
+  if (!strict_ && by.op == Op::Number && is_float(type) && size > 1e-30 && size < 1e30)
     return apply(Op::Mul, type, {dividend, number(type, 1 / by.number)});
   return apply(Op::Div, type, {dividend, divisor});
 }

@@ -68,6 +68,8 @@ enum class Op : uint8_t {
   Convert,  ///< the operand in the term's type, as C++ converts
   RoundTo,  ///< the operand, rounded to what Term::dtype can hold
   Rounded,  ///< a product, rounded before anything is added to it
+  MultiplyAdd,  ///< the product of two operands and the third's sum, rounded once where ATen's code
+                ///< for this processor rounds once
   // Along the columns of a row.
   RowSum,
   RowMax,
@@ -166,7 +168,8 @@ struct Kernel {
 /// Adds terms to a kernel, equal ones once.
 class TermBuilder {
  public:
-  explicit TermBuilder(Kernel& kernel) : kernel_(kernel) {}
+  /// `strict`: each operation is rounded, and quotients are quotients.
+  explicit TermBuilder(Kernel& kernel, bool strict = false) : kernel_(kernel), strict_(strict) {}
 
   TermId add(Term term);
   TermId number(Type type, const c10::Scalar& number);
@@ -175,7 +178,7 @@ class TermBuilder {
   /// What a term is in the column that another one, which is the same in all columns, names.
   TermId at_column(TermId term, TermId column);
   /// The quotient; by a number of ordinary size the product with its reciprocal, which takes a
-  /// fraction of the time.
+  /// fraction of the time, unless it is to be strict.
   TermId divide(TermId dividend, TermId divisor);
   const Term& term(TermId id) const { return kernel_.terms[static_cast<size_t>(id)]; }
   Kernel& kernel() { return kernel_; }
@@ -184,6 +187,7 @@ class TermBuilder {
   int32_t picked_buffer(int32_t buffer);
 
   Kernel& kernel_;
+  const bool strict_;
 };
 
 }  // namespace ahead::native

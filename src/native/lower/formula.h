@@ -97,6 +97,12 @@ inline Formula select(Formula condition, double yes, Formula no) {
   return select(condition, no.number(yes), no);
 }
 
+/// a * b + c; see Op::MultiplyAdd.
+inline Formula multiply_add(Formula a, Formula b, Formula c) {
+  if (!is_float(a.type())) return a * b + c;
+  return {a.builder, a.builder->apply(Op::MultiplyAdd, a.type(), {a.id, b.id, c.id})};
+}
+
 inline Formula abs(Formula a) {
   return a.apply(Op::Abs);
 }

@@ -11,8 +11,11 @@ namespace {
 /// Fills the kernel of a graph.
 class Lowering {
  public:
-  explicit Lowering(const Graph& graph)
-      : graph_(graph), nests_(graph), builder_(kernel_), terms_(graph.value_capacity(), -1) {
+  Lowering(const Graph& graph, bool strict)
+      : graph_(graph),
+        nests_(graph),
+        builder_(kernel_, strict),
+        terms_(graph.value_capacity(), -1) {
     for (const Node& node : graph.nodes()) {
       if (const Member* member = nests_.member(&node)) members_.push_back(member);
     }
@@ -329,8 +332,8 @@ void Lowering::flatten() {
 
 }  // namespace
 
-Kernel lower(const Graph& graph) {
-  return Lowering(graph).run();
+Kernel lower(const Graph& graph, bool strict) {
+  return Lowering(graph, strict).run();
 }
 
 }  // namespace ahead::native

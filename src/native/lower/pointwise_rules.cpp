@@ -143,10 +143,13 @@ Formula summand(Emitter& e, size_t operand) {
   return e.constant(Type::F32, held_by(dtype, e.number(operand)).toDouble());
 }
 
-/// The same times the number that scales it.
-Formula scaled(Emitter& e, size_t operand, size_t scale) {
-  const Formula x = summand(e, operand);
-  return e.number(scale) == 1 ? x : x * e.in(scale);
+/// One operand and the other times `sign` and the number that scales it.
+template <int sign>
+void scaled_add(Emitter& e, size_t plain, size_t scaled) {
+  const Formula x = summand(e, plain), y = summand(e, scaled);
+  if (e.number(2) == 1) return e.out(0, sign > 0 ? x + y : x - y);
+  const Formula scale = e.in(2);
+  e.out(0, multiply_add(y, sign > 0 ? scale : -scale, x));
 }
 
 /// What the user divides is the quotient to the last bit, which may be rounded down or compared.
@@ -175,9 +178,22 @@ void power(Emitter& e) {
   e.out(0, x.apply(Op::Pow, x.number(held_by(dtype, exponent).toDouble())));
 }
 
-Formula clamp(Emitter& e, Formula x, size_t least, size_t most) {
-  if (e.has(least)) x = maximum(x, e.in(least));
-  if (e.has(most)) x = minimum(x, e.in(most));
+/// Bounds that are equal to the number, as zeros of both signs are, leave it as it is.
+Formula at_least(Formula x, Formula bound) {
+  return select(x < bound, bound, x);
+}
+
+Formula at_most(Formula x, Formula bound) {
+  return select(bound < x, bound, x);
+}
+
+/// Bounds are numbers; where one is a NaN, so is the result.
+Formula clamp(Emitter& e, Formula x, std::optional<size_t> least, std::optional<size_t> most) {
+  for (const std::optional<size_t> bound : {least, most}) {
+    if (bound && e.has(*bound) && std::isnan(e.number(*bound))) return e.in(*bound);
+  }
+  if (least && e.has(*least)) x = at_least(x, e.in(*least));
+  if (most && e.has(*most)) x = at_most(x, e.in(*most));
   return x;
 }
 
@@ -245,8 +261,9 @@ void mish_backward(Emitter& e) {
 }
 
 void lerp(Emitter& e) {
-  const Formula from = e.in(0), to = e.in(1), weight = e.in(2);
-  e.out(0, select(abs(weight) < 0.5, from + weight * (to - from), to - (to - from) * (1 - weight)));
+  const Formula from = e.in(0), to = e.in(1), weight = e.in(2), way = to - from;
+  e.out(0, select(abs(weight) < 0.5, multiply_add(weight, way, from),
+                  multiply_add(weight - 1, way, to)));
 }
 
 /// The gradient of a loss for each element of the argument 1, where the argument `reduction` says
@@ -257,7 +274,7 @@ double share_of_mean(Emitter& e, size_t reduction) {
 }
 
 void mse_backward(Emitter& e) {
-  e.out(0, e.in(0) * (e.in(1) - e.in(2)) * (2 * share_of_mean(e, 3)));
+  e.out(0, 2 * share_of_mean(e, 3) * (e.in(1) - e.in(2)) * e.in(0));
 }
 
 void smooth_l1_backward(Emitter& e) {
@@ -327,12 +344,12 @@ void given_value(Emitter& e) {
 }  // namespace
 
 const Rule pointwise_rules[] = {
-    {"aten.add.Tensor", scaled_sum, [](Emitter& e) { e.out(0, summand(e, 0) + scaled(e, 1, 2)); }},
-    {"aten.add.Scalar", scaled_sum, [](Emitter& e) { e.out(0, summand(e, 0) + scaled(e, 1, 2)); }},
-    {"aten.sub.Tensor", scaled_sum, [](Emitter& e) { e.out(0, summand(e, 0) - scaled(e, 1, 2)); }},
-    {"aten.sub.Scalar", scaled_sum, [](Emitter& e) { e.out(0, summand(e, 0) - scaled(e, 1, 2)); }},
-    {"aten.rsub.Scalar", scaled_sum, [](Emitter& e) { e.out(0, summand(e, 1) - scaled(e, 0, 2)); }},
-    {"aten.rsub.Tensor", scaled_sum, [](Emitter& e) { e.out(0, summand(e, 1) - scaled(e, 0, 2)); }},
+    {"aten.add.Tensor", scaled_sum, [](Emitter& e) { scaled_add<1>(e, 0, 1); }},
+    {"aten.add.Scalar", scaled_sum, [](Emitter& e) { scaled_add<1>(e, 0, 1); }},
+    {"aten.sub.Tensor", scaled_sum, [](Emitter& e) { scaled_add<-1>(e, 0, 1); }},
+    {"aten.sub.Scalar", scaled_sum, [](Emitter& e) { scaled_add<-1>(e, 0, 1); }},
+    {"aten.rsub.Scalar", scaled_sum, [](Emitter& e) { scaled_add<-1>(e, 1, 0); }},
+    {"aten.rsub.Tensor", scaled_sum, [](Emitter& e) { scaled_add<-1>(e, 1, 0); }},
     {"aten.mul.Tensor", numeric, apply_two<Op::Mul>},
     {"aten.mul.Scalar", numeric, apply_two<Op::Mul>},
     {"aten.div.Tensor", floating, [](Emitter& e) { e.out(0, quotient(e.in(0), e.in(1))); }},
@@ -344,8 +361,8 @@ const Rule pointwise_rules[] = {
     {"aten.maximum", numeric, apply_two<Op::Maximum>},
     {"aten.minimum", numeric, apply_two<Op::Minimum>},
     {"aten.clamp", numeric, [](Emitter& e) { e.out(0, clamp(e, e.in(0), 1, 2)); }},
-    {"aten.clamp_min", numeric, [](Emitter& e) { e.out(0, maximum(e.in(0), e.in(1))); }},
-    {"aten.clamp_max", numeric, [](Emitter& e) { e.out(0, minimum(e.in(0), e.in(1))); }},
+    {"aten.clamp_min", numeric, [](Emitter& e) { e.out(0, clamp(e, e.in(0), 1, {})); }},
+    {"aten.clamp_max", numeric, [](Emitter& e) { e.out(0, clamp(e, e.in(0), {}, 1)); }},
     {"aten.clamp_min.Tensor", numeric, apply_two<Op::Maximum>},
     {"aten.clamp_max.Tensor", numeric, apply_two<Op::Minimum>},
     {"aten.square", numeric, [](Emitter& e) { e.out(0, e.in(0) * e.in(0)); }},
@@ -353,9 +370,10 @@ const Rule pointwise_rules[] = {
     {"aten.pow.Tensor_Scalar", known_power, power},
     {"aten.pow.Tensor_Tensor", floating, apply_two<Op::Pow>},
     {"aten.xlogy.Tensor", floating, x_log_y},
-    {"aten.addcmul", numeric, [](Emitter& e) { e.out(0, e.in(0) + e.in(3) * e.in(1) * e.in(2)); }},
+    {"aten.addcmul", numeric,
+     [](Emitter& e) { e.out(0, multiply_add(e.in(3) * e.in(1), e.in(2), e.in(0))); }},
     {"aten.addcdiv", floating,
-     [](Emitter& e) { e.out(0, e.in(0) + e.in(3) * (e.in(1) / e.in(2))); }},
+     [](Emitter& e) { e.out(0, e.in(0) + e.in(3) * e.in(1) / e.in(2)); }},
     {"aten.lerp.Scalar", floating, lerp},
     {"aten.lerp.Tensor", floating, lerp},
     {"aten.exp", floating, apply<Op::Exp>},
@@ -375,7 +393,7 @@ const Rule pointwise_rules[] = {
     {"aten.ceil", floating, apply<Op::Ceil>},
     {"aten.trunc", floating, apply<Op::Trunc>},
     {"aten.round", floating, apply<Op::Round>},
-    {"aten.relu", numeric, [](Emitter& e) { e.out(0, maximum(e.in(0), 0)); }},
+    {"aten.relu", numeric, [](Emitter& e) { e.out(0, at_least(e.in(0), e.in(0).number(0))); }},
     {"aten.threshold_backward", numeric,
      [](Emitter& e) { e.out(0, select(e.in(1) <= e.in(2), 0, e.in(0))); }},
     {"aten.leaky_relu", floating,
@@ -409,7 +427,7 @@ const Rule pointwise_rules[] = {
     {"aten.softplus", floating, softplus_forward},
     {"aten.softplus_backward", floating, softplus_backward},
     {"aten.tanh_backward", floating,
-     [](Emitter& e) { e.out(0, e.in(0) * (1 - e.in(1) * e.in(1))); }},
+     [](Emitter& e) { e.out(0, e.in(0) * multiply_add(-e.in(1), e.in(1), e.in(0).number(1))); }},
     {"aten.sigmoid_backward", floating,
      [](Emitter& e) { e.out(0, e.in(0) * (1 - e.in(1)) * e.in(1)); }},
     {"aten.native_dropout_backward", floating,

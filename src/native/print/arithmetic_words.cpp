@@ -71,6 +71,31 @@ INLINE D rounded(D x) { __asm__("" : "+m"(x)); return x; }
 #endif
 )",
      true},
+    // Rounded once where there is an instruction for both, for which ATen's code is compiled, too.
+    {"multiply_add", R"(
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+INLINE F multiply_add(F a, F b, F c) {
+  F r;
+  for (int i = 0; i < LANES; ++i) r[i] = __builtin_fmaf(a[i], b[i], c[i]);
+  return r;
+}
+#else
+INLINE F multiply_add(F a, F b, F c) { return a * b + c; }
+#endif
+)"},
+    {"multiply_add",
+     R"(
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+INLINE D multiply_add(D a, D b, D c) {
+  D r;
+  for (int i = 0; i < LANES; ++i) r[i] = __builtin_fma(a[i], b[i], c[i]);
+  return r;
+}
+#else
+INLINE D multiply_add(D a, D b, D c) { return a * b + c; }
+#endif
+)",
+     true},
     {"abs", R"(
 INLINE F abs(F x) { return (F)((I)x & 0x7fffffff); }
 INLINE I abs(I x) { return x < 0 ? -x : x; }

@@ -550,7 +550,7 @@ std::string Printer::arithmetic(const Term& term) {
           {Op::Expm1, "expm1"}, {Op::Log, "log"},         {Op::Log2, "log2"},
           {Op::Log10, "log10"}, {Op::Log1p, "log1p"},     {Op::Erf, "erf"},
           {Op::Tanh, "tanh"},   {Op::Sigmoid, "sigmoid"}, {Op::Sin, "sin"},
-          {Op::Cos, "cos"},     {Op::Rounded, "rounded"},
+          {Op::Cos, "cos"},     {Op::Rounded, "rounded"}, {Op::MultiplyAdd, "multiply_add"},
       };
       for (const auto& [op, name] : functions) {
         if (op != term.op) continue;
