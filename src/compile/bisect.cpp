@@ -17,6 +17,7 @@
 #include "native/build/cache_folder.h"
 #include "native/print/prelude.h"
 #include "tensors/autograd_graph.h"
+#include "tensors/unit_in_last_place.h"
 
 namespace ahead {
 namespace {
@@ -27,19 +28,6 @@ constexpr uint64_t most_calls = 8;
 /// What a kernel may be off: so many units in the last place of the largest number, and so much
 /// more than what ATen's own result is off, which tells how much rounding matters in this group.
 constexpr double units_of_wide = 256, units_of_narrow = 8, times_atens_error = 16;
-
-double unit_in_last_place(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kDouble:
-      return std::numeric_limits<double>::epsilon();
-    case at::kHalf:
-      return 0x1p-10;
-    case at::kBFloat16:
-      return 0x1p-7;
-    default:
-      return std::numeric_limits<float>::epsilon();
-  }
-}
 
 /// The largest difference of finite numbers; infinity if one of two numbers is finite only, or they
 /// are different infinities.

@@ -13,6 +13,7 @@
 #include "native/lower/strict.h"
 #include "native/print/print_kernel.h"
 #include "support/eager.h"
+#include "tensors/unit_in_last_place.h"
 
 namespace ahead::native::test {
 namespace {
@@ -52,21 +53,6 @@ Tensors call(const RuleCase& from, std::vector<c10::IValue> stack) {
   Tensors results;
   for (const c10::IValue& value : stack) results.push_back(value.toTensor());
   return results;
-}
-
-double unit_of(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kDouble:
-      return std::numeric_limits<double>::epsilon();
-    case at::kFloat:
-      return std::numeric_limits<float>::epsilon();
-    case at::kHalf:
-      return 0x1p-10;
-    case at::kBFloat16:
-      return 0x1p-7;
-    default:
-      return 0;
-  }
 }
 
 double least_normal(at::ScalarType dtype) {
@@ -192,7 +178,7 @@ std::string difference(const RuleCase& from, const RuleGraph& graph, const Tenso
     const at::Tensor are_nan = at::isnan(expected) & at::isnan(result);
     at::Tensor right = (expected == result) | are_nan;
     if (from.against != Against::Exact && expected.is_floating_point()) {
-      const double ulps = from.ulps * unit_of(expected.scalar_type());
+      const double ulps = from.ulps * unit_in_last_place(expected.scalar_type());
       const at::Tensor bound =
           scale_of(from, graph, i) * ulps + 4 * least_normal(expected.scalar_type());
       const at::Tensor off = (expected.to(at::kDouble) - result.to(at::kDouble)).abs();
