@@ -162,39 +162,45 @@ void KernelCall::run_blocks(char* const* buffers) const {
     in_parallel(num_blocks_, 1, run_some);
   }
   for (const Kernel::Demand& demand : kernel_.demands) {
-    if (total_of<float>(static_cast<size_t>(demand.sum), sums)[0] != 0) demand.fail();
+    double count = 0;
+    add_up(static_cast<size_t>(demand.sum), sums, &count);
+    if (count != 0) demand.fail();
   }
   for (size_t i = 0; i < kernel_.sums.size(); ++i) finish_sum(i, sums, buffers);
 }
 
-/// Adds up what the blocks have, in their order.
-template <class Number>
-std::vector<double> KernelCall::total_of(size_t index, const char* partial) const {
+/// Adds up what the blocks have of a sum, in their order.
+void KernelCall::add_up(size_t index, const char* partial, double* totals) const {
+  const Kernel::Sum& sum = kernel_.sums[index];
   const size_t axes = kernel_.rows.size() + kernel_.columns.size();
   const int64_t offset = printed_.sizes[axes * (1 + kernel_.buffers.size()) + index];
-  std::vector<double> totals(static_cast<size_t>(kernel_.length(kernel_.sums[index])));
-  for (int64_t block = 0; block < num_blocks_; ++block) {
-    const auto* own =
-        reinterpret_cast<const Number*>(partial + printed_.sum_bytes * block + offset);
-    for (size_t i = 0; i < totals.size(); ++i) totals[i] += own[i];
-  }
-  return totals;
+  const int64_t length = kernel_.length(sum);
+  std::fill_n(totals, length, 0.0);
+  const auto add = [&](auto zero) {
+    for (int64_t block = 0; block < num_blocks_; ++block) {
+      const auto* own =
+          reinterpret_cast<const decltype(zero)*>(partial + printed_.sum_bytes * block + offset);
+      for (int64_t i = 0; i < length; ++i) totals[i] += own[i];
+    }
+  };
+  kernel_.terms[static_cast<size_t>(sum.term)].type == Type::F64 ? add(double{}) : add(float{});
 }
 
 void KernelCall::finish_sum(size_t index, const char* partial, char* const* buffers) const {
-  const auto total = [&](size_t of) {
-    const Type type = kernel_.terms[static_cast<size_t>(kernel_.sums[of].term)].type;
-    return type == Type::F64 ? total_of<double>(of, partial) : total_of<float>(of, partial);
-  };
   const Kernel::Sum& sum = kernel_.sums[index];
   if (sum.buffer < 0) return;
   const Buffer& buffer = kernel_.buffers[static_cast<size_t>(sum.buffer)];
-  const double divisor = sum.over < 0 ? sum.divisor : total(static_cast<size_t>(sum.over))[0];
-  const std::vector<double> totals = total(index);
+  double divisor = sum.divisor;
+  if (sum.over >= 0) add_up(static_cast<size_t>(sum.over), partial, &divisor);
+  static thread_local memory::Scratch::Place place;
+  const int64_t length = kernel_.length(sum);
+  const memory::Scratch memory(place, static_cast<size_t>(length) * sizeof(double));
+  auto* const totals = reinterpret_cast<double*>(memory.get());
+  add_up(index, partial, totals);
   const bool is_in_place = sum.kind == Kernel::Sum::Kind::EachElement;
-  for (size_t column = 0; column < totals.size(); ++column) {
-    int64_t at = is_in_place ? static_cast<int64_t>(column) : 0;
-    int64_t rest = static_cast<int64_t>(column);
+  for (int64_t column = 0; column < length; ++column) {
+    int64_t at = is_in_place ? column : 0;
+    int64_t rest = column;
     for (size_t axis = kernel_.columns.size(); !is_in_place && axis-- > 0;) {
       at += rest % kernel_.columns[axis] * buffer.columns[axis];
       rest /= kernel_.columns[axis];

@@ -34,8 +34,7 @@ class KernelCall {
   void run(char* const* buffers) const;
   void run_blocks(char* const* buffers) const;
   bool are_in_bounds(const std::vector<at::Tensor>& args) const;
-  template <class Number>
-  std::vector<double> total_of(size_t index, const char* partial) const;
+  void add_up(size_t index, const char* partial, double* totals) const;
   void finish_sum(size_t index, const char* partial, char* const* buffers) const;
   void call(char* const* buffers, int64_t begin, int64_t end, char* sums) const;
 
