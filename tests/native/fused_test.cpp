@@ -2,6 +2,7 @@
 #include <torch/torch.h>
 
 #include <atomic>
+#include <latch>
 #include <thread>
 
 #include "ahead/ahead.h"
@@ -533,6 +534,26 @@ TEST(Fused, ThreadsCallOneFunction) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(right, 80);
+}
+
+TEST(Fused, ThreadsThatMeetAFunctionAtOnceCompileItsKernelsOnce) {
+  // No other test has this kernel.
+  const auto f = [](const Tensor& x) { return (at::tanh(x * 0.771) - x).square() + x.sigmoid(); };
+  auto compiled = compile(f, {.backend = "native", .confirm = Confirm::Never});
+  const Tensor x = randn({40, 65}), expected = f(x);
+  std::latch start(4);
+  std::vector<std::thread> threads;
+  std::atomic<int> right{0};
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      start.arrive_and_wait();
+      for (int call = 0; call < 3; ++call) right += at::allclose(compiled(x), expected, 1e-4, 1e-6);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(right, 12);
+  EXPECT_EQ(compiled.stats().kernels_compiled + compiled.stats().kernels_from_cache, 1U);
+  EXPECT_GE(compiled.stats().kernels, 1U);
 }
 
 /// What a function and its gradient give with so many threads.
