@@ -166,8 +166,7 @@ Draft make_draft(const aot::CompileRequest& request, const Wishes& wishes, Multi
   choose_products(fused.graph, multiplier);
   if (request.report) request.report("fused", describe(fused));
   if (wishes.switches.logs_fusion) log_lines("fusion", request.name, fused.decisions);
-  Groups found =
-      find_groups(fused.graph, sliced.calls, wishes.switches.fuse_limit, wishes.strict);
+  Groups found = find_groups(fused.graph, sliced.calls, wishes.switches.fuse_limit, wishes.strict);
   report_kernels(found.groups, request);
   if (wishes.switches.logs_memory)
     log_lines("memory", request.name, explain_memory(graph, fused.graph, found.groups));
@@ -215,18 +214,18 @@ aot::Executable compile_in(const Manner& manner, const aot::CompileRequest& requ
   std::vector<bool> donated = request.donated;
   if (!donated.empty())
     donated.erase(donated.begin() + request.graph.find_input({Slot::Kind::Sizes, 0}));
-  return by_sizes(request.graph, [manner, donated, multiplier, name = request.name,
-                                  counts = request.kernel_counts,
-                                  in_background = request.in_background](const Graph& graph,
-                                                                         size_t count) {
-    aot::CompileRequest fixed{graph, {}};
-    fixed.donated = donated;
-    fixed.name = name;
-    fixed.kernel_counts = counts;
-    fixed.in_background = in_background;
-    return compile_fixed(manner, fixed,
-                         count < most_choices_with_code ? multiplier : Multiplier::ATen);
-  });
+  return by_sizes(request.graph,
+                  [manner, donated, multiplier, name = request.name, counts = request.kernel_counts,
+                   in_background = request.in_background](const Graph& graph, size_t count) {
+                    aot::CompileRequest fixed{graph, {}};
+                    fixed.donated = donated;
+                    fixed.name = name;
+                    fixed.kernel_counts = counts;
+                    fixed.in_background = in_background;
+                    return compile_fixed(
+                        manner, fixed,
+                        count < most_choices_with_code ? multiplier : Multiplier::ATen);
+                  });
 }
 
 }  // namespace

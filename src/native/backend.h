@@ -21,8 +21,8 @@ aot::Executable compile_strictly(const aot::CompileRequest& request);
 aot::Executable compile_for(const std::shared_ptr<GroupObserver>& observer,
                             const aot::CompileRequest& request);
 
-/// Begins to compile the kernels of a graph in the background: compile() will find them, or wait for
-/// those that are not ready. See BackendTraits::begin.
+/// Begins to compile the kernels of a graph in the background: compile() will find them, or wait
+/// for those that are not ready. See BackendTraits::begin.
 void begin(std::function<Graph()> make);
 
 /// What it says of itself.

@@ -9,6 +9,7 @@
 #include "ahead/interpret.h"
 #include "models/speed_models.h"
 #include "native/backend.h"
+#include "native/loops/term_builder.h"
 #include "native/lower/lower.h"
 #include "native/place/reuse.h"
 #include "native/slices/node_cuts.h"

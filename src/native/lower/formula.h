@@ -1,6 +1,6 @@
 #pragma once
 
-#include "native/loops/kernel.h"
+#include "native/loops/term_builder.h"
 
 namespace ahead::native {
 

@@ -55,14 +55,14 @@ bool of_one_shape(const Node& node) {
          });
 }
 
-bool scaled_sum(const Node& node) {
+bool exact_sum(const Node& node) {
   const at::Scalar scale = node.args()[2].constant().toScalar();
   if (!scale.isComplex() && scale.toDouble() == 1) return converted(node);
   return node.args()[1].is_value() && of_one_shape(node);
 }
 
 /// Other powers, and square roots, are those of a library; in 16 bits ATen rounds here and there.
-bool power(const Node& node) {
+bool exact_power(const Node& node) {
   const at::Scalar exponent = node.args()[1].constant().toScalar();
   if (exponent.isComplex() || !alike(node)) return false;
   const double number = exponent.toDouble();
@@ -72,25 +72,26 @@ bool power(const Node& node) {
 }
 
 /// Weights of half and more lead to zeros of either sign.
-bool small_lerp(const Node& node) {
+bool exact_lerp(const Node& node) {
   return of_one_shape(node) && std::fabs(node.args()[2].constant().toScalar().toDouble()) < 0.5;
 }
 
 /// What is no whole number, or beyond their range, becomes whatever the instruction makes of it.
 bool makes_whole_numbers_of_others(const Node& node) {
   return at::isIntegralType(result_dtype(node), /*includeBool=*/false) &&
-         !all_operands(node, [](const TensorMeta& meta) { return !at::isFloatingType(meta.dtype); });
+         !all_operands(node,
+                       [](const TensorMeta& meta) { return !at::isFloatingType(meta.dtype); });
 }
 
 }  // namespace
 
 const ExactRule exact_rules[] = {
-    {"aten.add.Tensor", scaled_sum},
-    {"aten.add.Scalar", scaled_sum},
-    {"aten.sub.Tensor", scaled_sum},
-    {"aten.sub.Scalar", scaled_sum},
-    {"aten.rsub.Tensor", scaled_sum},
-    {"aten.rsub.Scalar", scaled_sum},
+    {"aten.add.Tensor", exact_sum},
+    {"aten.add.Scalar", exact_sum},
+    {"aten.sub.Tensor", exact_sum},
+    {"aten.sub.Scalar", exact_sum},
+    {"aten.rsub.Tensor", exact_sum},
+    {"aten.rsub.Scalar", exact_sum},
     {"aten.mul.Tensor", converted},
     {"aten.mul.Scalar", converted},
     {"aten.div.Tensor", converted},
@@ -102,7 +103,7 @@ const ExactRule exact_rules[] = {
     {"aten.square", alike},
     {"aten.reciprocal", alike},
     {"aten.rsqrt", full},
-    {"aten.pow.Tensor_Scalar", power},
+    {"aten.pow.Tensor_Scalar", exact_power},
     {"aten.floor", alike},
     {"aten.ceil", alike},
     {"aten.trunc", alike},
@@ -124,7 +125,7 @@ const ExactRule exact_rules[] = {
     {"aten.native_dropout_backward", always},
     {"aten.addcmul", of_one_shape},
     {"aten.addcdiv", of_one_shape},
-    {"aten.lerp.Scalar", small_lerp},
+    {"aten.lerp.Scalar", exact_lerp},
     {"aten.where.self", always},
     {"aten.masked_fill.Scalar", always},
     {"aten.masked_fill.Tensor", always},
