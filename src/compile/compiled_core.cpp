@@ -122,15 +122,22 @@ const std::vector<int64_t>* CompiledCore::State::value_sizes_of(const Situation&
   for (const auto& [known, sizes] : now.value_sizes) {
     if (known == program) return &sizes;
   }
-  if (!entry.kind.guard.holds(*entry.kind.plan, now.inputs.leaves)) return nullptr;
+  std::optional<WrappedLayout::Apart> apart;
+  if (entry.wrapped != nullptr && !(apart = entry.wrapped->arguments(now.arguments())))
+    return nullptr;
+  const std::vector<at::Tensor>& arguments = apart ? apart->plain : now.inputs.leaves;
+  if (!entry.kind.guard.holds(*entry.kind.plan, arguments)) return nullptr;
   now.value_sizes.emplace_back(
-      program,
-      program->value_sizes()->find(*entry.kind.plan, now.inputs.leaves, entry.compiled.sizes));
+      program, program->value_sizes()->find(*entry.kind.plan, arguments, entry.compiled.sizes));
   return &now.value_sizes.back().second;
 }
 
-void CompiledCore::State::add(std::shared_ptr<Entry> entry, const FlatTree& arguments) {
-  if (entry->compiled.sized != nullptr) return sized_entries.add(arguments, std::move(entry));
+void CompiledCore::State::add(std::shared_ptr<Entry> entry, const Situation& now) {
+  if (entry->compiled.sized != nullptr) return sized_entries.add(now, std::move(entry));
+  add_alone(std::move(entry));
+}
+
+void CompiledCore::State::add_alone(std::shared_ptr<Entry> entry) {
   auto changed = std::make_shared<Entries>(*entries.load());
   changed->push_back(std::move(entry));
   entries.store(std::move(changed));

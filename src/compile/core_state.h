@@ -122,7 +122,7 @@ struct CompiledCore::State {
   void for_each_sized(const Situation& now, Visit&& visit) const {
     const std::shared_ptr<const SizedEntries::Map> sized = sized_entries.all();
     if (sized->empty()) return;
-    if (!now.keys) now.keys.emplace(now.inputs);
+    if (!now.keys) now.keys.emplace(now);
     std::vector<uint64_t> with_value_sizes;
     for (const uint64_t key : {now.keys->by_numbers, now.keys->by_sizes}) {
       const auto [first, last] = sized->equal_range(key);
@@ -146,8 +146,9 @@ struct CompiledCore::State {
   /// it is not.
   static const std::vector<int64_t>* value_sizes_of(const Situation& now, const Entry& entry);
   /// Adds or removes an entry, in a copy of the list: other threads may be reading it. `mutex` is
-  /// held.
-  void add(std::shared_ptr<Entry> entry, const FlatTree& arguments);
+  /// held. An entry of a program for many sizes is for calls like `now`.
+  void add(std::shared_ptr<Entry> entry, const Situation& now);
+  void add_alone(std::shared_ptr<Entry> entry);
   /// If it is of a program for many sizes, all entries of that.
   void remove(const std::shared_ptr<Entry>& entry);
   /// Drops all programs.

@@ -19,9 +19,11 @@
 
 namespace ahead::detail {
 
+struct Situation;
+
 /// Where entries of programs for many sizes are found; see SizedEntries.
 struct SizedKeys {
-  explicit SizedKeys(const FlatTree& arguments);
+  explicit SizedKeys(const Situation& now);
 
   uint64_t by_sizes;    ///< equal for arguments of equal sizes, whatever numbers come with them
   uint64_t by_numbers;  ///< equal for equal structures with arguments of equal sizes

@@ -42,7 +42,11 @@ class ObservedCall {
   /// Whether a number among the arguments had enough values in calls that did the same.
   bool had_many_values(size_t real) const;
   /// Whether a program for many sizes may be made of a recording.
-  bool may_be_sized(const Observation::State& observation, const observe::Tape& tape) const;
+  bool may_be_sized() const;
+  /// Whether sizes that no call had before may be trusted.
+  bool may_trust(const Situation& now) const {
+    return options_.dynamic == Dynamic::Trusting && now.outer == nullptr;
+  }
   void note_tape(const Observation::State& observation, const observe::Tape& tape);
   void note_refusal(Candidate& candidate, const std::string& reason);
   void note_waiting();
@@ -54,10 +58,17 @@ class ObservedCall {
   Options options_for(bool reads) const;
   /// A program for a recorded function; `before` is the recording of the call before. Without a
   /// plan if it was only remembered; see ManySizes.
-  compiling::Compilation make(const aot::FlatFunction& function,
-                              const std::vector<at::Tensor>& arguments, const Options& options,
-                              const observe::Tape* before, compiling::ManySizes* sizes = nullptr,
-                              runtime::StaticArguments static_arguments = {});
+  compiling::Compilation make(compiling::Subject& subject, const Options& options,
+                              const observe::Tape* before, compiling::ManySizes* sizes = nullptr);
+  /// What is known of calls of other sizes than an observed one.
+  compiling::ManySizes sizes_for(const Observation::State& observation);
+  /// Whether what was made of a recording is to run from now on. Else it was remembered.
+  bool is_usable(const Observation::State& observation, const observe::Tape& tape,
+                 const compiling::Compilation& made) const;
+  /// An entry for calls like an observed one, in which the plan is given these arguments.
+  std::shared_ptr<Entry> make_entry(const Observation::State& observation,
+                                    const observe::Tape& tape, compiling::Compilation made,
+                                    const std::vector<at::Tensor>& arguments) const;
   /// What Dynamic::Trusting compares calls by.
   AgreedSizes::Call call_of(const Situation& now) const {
     return {now, state_.modules, options_.depends_on};
@@ -86,14 +97,15 @@ class ObservedCall {
   void add_program(Observation::State& observation,
                    const std::shared_ptr<const observe::Tape>& tape, observe::HostSnapshot host,
                    const CompiledCore::MakePrototype& prototype);
+  /// A program for a recording; null: it was only remembered.
   std::shared_ptr<Entry> compile(Observation::State& observation,
                                  const std::shared_ptr<const observe::Tape>& tape,
                                  const CompiledCore::MakePrototype& prototype);
-
-  /// The same for a call with wrappers among its arguments or what it captured.
+  std::shared_ptr<Entry> compile_plain(Observation::State& observation,
+                                       const std::shared_ptr<const observe::Tape>& tape);
+  /// For a call with wrappers among its arguments or what it captured.
   std::shared_ptr<Entry> compile_wrapped(Observation::State& observation,
-                                         const std::shared_ptr<const observe::Tape>& tape,
-                                         const CompiledCore::MakePrototype& prototype);
+                                         const std::shared_ptr<const observe::Tape>& tape);
   static void pin(const Observation::State& observation, const observe::Tape& tape, Entry& entry);
 
   const Options& options_;

@@ -137,7 +137,7 @@ std::shared_ptr<Entry> ObservedCall::trust(const Situation& now) {
   // What was known may have been forgotten meanwhile.
   if (generation != state_.generation || state_.agreed.find(call_of(now)) == nullptr)
     return nullptr;
-  state_.add(entry, now.inputs);
+  state_.add(entry, now);
   return entry;
 }
 
@@ -248,8 +248,9 @@ std::optional<std::vector<at::Tensor>> ObservedCall::run_parts(
                                    /*compiles_fixed=*/!may_wait || !can_wait,
                                    {},
                                    tensors::static_sizes(inputs)};
+        compiling::Subject subject{part, inputs};
         compiling::Compilation made =
-            make(part, inputs, options, /*before=*/nullptr, is_sized ? &sizes : nullptr);
+            make(subject, options, /*before=*/nullptr, is_sized ? &sizes : nullptr);
         is_new |= made.is_new;
         if (made.plan != nullptr) entry.add_owners(*made.plan);
         return made;
@@ -270,7 +271,7 @@ bool ObservedCall::is_passing(const Situation& now) {
   // A data set may well have some dozens of sizes, each of which comes again.
   constexpr size_t few_sizes = 128;
   if (state_.sized_entries.all()->size() < few_sizes || !state_.recent.are_all_new() ||
-      tensors::is_any_dynamic(now.inputs.leaves))
+      tensors::is_any_dynamic(now.arguments()))
     return false;
   std::lock_guard<std::mutex> lock(state_.mutex);
   constexpr size_t most_sizes = 4 * SizedEntries::kMost;

@@ -10,6 +10,7 @@
 #include "memory/trim.h"
 #include "observe/state/state_tensor.h"
 #include "observe/tape/skeleton.h"
+#include "subclass/recipe.h"
 #include "tensors/size_marks.h"
 
 /// What comes of a recording: a program, a reason to run eagerly, or nothing yet.
@@ -44,7 +45,7 @@ void ObservedCall::refuse(const Candidate& candidate, const std::string& reason)
   auto entry = std::make_shared<Entry>(candidate.kind);
   entry->eager_reason = reason;
   entry->seen.store(std::make_shared<const Entry::Seen>());
-  state_.add(std::move(entry), {});
+  state_.add_alone(std::move(entry));
 }
 
 /// Notes that a call did just what a program does.
@@ -142,19 +143,21 @@ bool ObservedCall::is_ready(const Observation::State& observation,
   if (candidate.tapes.size() >= most_outcomes) candidate.tapes.erase(candidate.tapes.begin());
   candidate.tapes.push_back(tape);
   // A call with other sizes that did the same is as good as one with these.
-  if (!may_be_sized(observation, *tape)) return false;
+  if (!may_be_sized()) return false;
   constexpr size_t most_skeletons = 256;
   if (state_.skeletons.size() >= most_skeletons) state_.skeletons.clear();
   constexpr size_t most_reals = 8;
   uint64_t skeleton = observe::skeleton_of(*tape);
-  for (const int64_t each : tensors::static_sizes(observation.inputs.leaves))
+  for (const int64_t each : tensors::static_sizes(observation.outer))
     skeleton = hash_combine(skeleton, static_cast<uint64_t>(each));
+  for (const at::Tensor& argument : observation.outer)
+    skeleton = hash_combine(skeleton, subclass::hash_of_classes(argument));
   auto& seen = state_.skeletons[skeleton];
   const auto is_changing = [](const at::Tensor& leaf) { return tensors::changing_dims(leaf) != 0; };
   // What is marked to change is remembered at once, to be compared with the next size.
   is_like_others_ = (is_first || has_sizes_of_values(*tape)) &&
-                    (!seen.empty() || std::any_of(observation.inputs.leaves.begin(),
-                                                  observation.inputs.leaves.end(), is_changing));
+                    (!seen.empty() ||
+                     std::any_of(observation.outer.begin(), observation.outer.end(), is_changing));
   if (seen.size() < most_reals) seen.push_back(observation.inputs.spec.reals());
   reals_seen_ = seen;
   return is_like_others_ && may_compile;
@@ -206,9 +209,9 @@ void ObservedCall::learn(Observation::State& observation, const std::shared_ptr<
 /// For Dynamic::Trusting.
 void ObservedCall::note_tape(const Observation::State& observation, const Tape& tape) {
   // The first call may do what no other will.
-  if (options_.dynamic != Dynamic::Trusting || state_.observed_calls.load() < 2) return;
+  if (!may_trust(observation.now) || state_.observed_calls.load() < 2) return;
   std::optional<uint64_t> skeleton;
-  if (tape.refusal.empty() && may_be_sized(observation, tape))
+  if (tape.refusal.empty() && may_be_sized() && !captures_wrappers(tape))
     skeleton = observe::skeleton_of(tape);
   if (!state_.agreed.note_tape(call_of(observation.now), skeleton)) distrust(observation);
 }
@@ -286,7 +289,7 @@ void ObservedCall::add_program(Observation::State& observation,
   std::lock_guard<std::mutex> lock(state_.mutex);
   if (observation.generation != state_.generation) return;
   if (!refusal.empty()) {
-    if (options_.dynamic == Dynamic::Trusting &&
+    if (may_trust(observation.now) &&
         !state_.agreed.note_graph(call_of(observation.now), nullptr))
       distrust(observation);
     return refuse(candidate, refusal);
@@ -299,10 +302,10 @@ void ObservedCall::add_program(Observation::State& observation,
   if (observation.rechecked != nullptr && !observation.rechecked->is_trusted &&
       entry->compiled.free.empty())
     state_.sized_programs.compare_numbers();
-  if (options_.dynamic == Dynamic::Trusting && entry->compiled.sized != nullptr &&
+  if (may_trust(observation.now) && entry->compiled.sized != nullptr &&
       !state_.agreed.add(call_of(observation.now), entry))
     distrust(observation);
-  state_.add(entry, observation.inputs);
+  state_.add(entry, observation.now);
 }
 
 void ObservedCall::finish(Observation::State& observation, const CompiledCore::Ending& ending,
@@ -325,7 +328,7 @@ void ObservedCall::finish(Observation::State& observation, const CompiledCore::E
   }
   add_program(observation, tape, std::move(host), prototype);
   // Its entry is small and stays; what the call computed is as large as its sizes, and goes.
-  if (may_be_sized(observation, *tape)) memory::trim_if_grown();
+  if (may_be_sized()) memory::trim_if_grown();
 }
 
 }  // namespace ahead::detail

@@ -448,7 +448,7 @@ std::optional<CallPlan> plan_for_many_sizes(const TracedFunction& traced,
   const std::shared_ptr<SizedPrograms::Family> family =
       sizes.programs.family_of(traced, sizes.static_sizes);
   result.family = family;
-  std::optional<SizedPrograms::Match> match = family->find(numbers, sizes.reals);
+  std::optional<SizedPrograms::Match> match = family->find(traced, numbers, sizes.reals);
   if (!match) {
     const std::shared_ptr<const FittedGraph> fitted = family->fit(graph, numbers);
     if (fitted == nullptr) return family->remember(numbers, sizes.reals), std::nullopt;
@@ -456,7 +456,7 @@ std::optional<CallPlan> plan_for_many_sizes(const TracedFunction& traced,
         compile_general(traced, fitted->graph(), inputs, options, compilers, result.trace_seconds);
     general.plan.result_marks = family->marks_of_results(traced);
     family->add(std::make_shared<SizedProgram>(fitted, std::move(general)));
-    match = family->find(numbers, sizes.reals);
+    match = family->find(traced, numbers, sizes.reals);
     result.is_new = true;
   }
   family->remember(numbers, sizes.reals);
@@ -484,15 +484,12 @@ size_t Compilation::num_backwards() const {
   return has_backward ? plan->backward.program->num_variants() : 0;
 }
 
-Compilation compile_function(const aot::FlatFunction& function,
-                             const std::vector<at::Tensor>& inputs, const Options& options,
-                             const detail::Compilers& compilers, ManySizes* sizes,
-                             StaticArguments static_arguments) {
+Compilation compile_function(Subject& subject, const Options& options,
+                             const detail::Compilers& compilers, ManySizes* sizes) {
   Compilation result;
-  auto [traced, trace_seconds] =
-      Stages::run([&] { return trace_function(function, inputs, options); });
+  auto [traced, trace_seconds] = Stages::run([&] { return trace_function(subject, options); });
   result.trace_seconds = trace_seconds;
-  traced.static_arguments = std::move(static_arguments);
+  const std::vector<at::Tensor>& inputs = subject.inputs;
   auto [plan, seconds] = Stages::run([&, &traced = traced]() -> std::optional<CallPlan> {
     Graph& graph = traced.trace.graph;
     traced.forget_captured();

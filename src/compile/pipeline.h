@@ -57,10 +57,9 @@ struct ManySizes {
 
 /// Traces a function and compiles it: the stages in order. Without Options::fullgraph, an error of
 /// LibTorch during the trace is Unsupported. `sizes`: a program for many sizes is used or made
-/// where there is, or can be, one; null: the program is for the sizes at hand.
-Compilation compile_function(const aot::FlatFunction& function,
-                             const std::vector<at::Tensor>& inputs, const Options& options,
-                             const detail::Compilers& compilers, ManySizes* sizes = nullptr,
-                             runtime::StaticArguments static_arguments = {});
+/// where there is, or can be, one; null: the program is for the sizes at hand. `subject` is left as
+/// what was compiled.
+Compilation compile_function(Subject& subject, const Options& options,
+                             const detail::Compilers& compilers, ManySizes* sizes = nullptr);
 
 }  // namespace ahead::compiling

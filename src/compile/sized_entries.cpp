@@ -26,12 +26,17 @@ void forget_one(SizedEntries::Map& map, uint64_t key) {
 
 }  // namespace
 
-SizedKeys::SizedKeys(const FlatTree& arguments) : by_sizes(arguments.leaves.size()) {
-  for (const at::Tensor& leaf : arguments.leaves) {
-    for (const int64_t size : leaf.sizes())
-      by_sizes = hash_combine(by_sizes, static_cast<uint64_t>(size));
-  }
-  by_numbers = hash_combine(by_sizes, arguments.spec.hash());
+SizedKeys::SizedKeys(const Situation& now) : by_sizes(now.inputs.leaves.size()) {
+  const auto add = [&](const std::vector<at::Tensor>& tensors) {
+    for (const at::Tensor& tensor : tensors) {
+      for (const int64_t size : tensor.sizes())
+        by_sizes = hash_combine(by_sizes, static_cast<uint64_t>(size));
+    }
+  };
+  add(now.inputs.leaves);
+  // Wrappers need not look like what is inside.
+  if (now.outer != nullptr) add(*now.outer);
+  by_numbers = hash_combine(by_sizes, now.inputs.spec.hash());
 }
 
 uint64_t SizedEntries::key_with(uint64_t key, const std::vector<int64_t>& value_sizes) {
@@ -40,15 +45,15 @@ uint64_t SizedEntries::key_with(uint64_t key, const std::vector<int64_t>& value_
   return key;
 }
 
-void SizedEntries::add(const FlatTree& arguments, std::shared_ptr<Entry> entry) {
-  const SizedKeys keys(arguments);
+void SizedEntries::add(const Situation& now, std::shared_ptr<Entry> entry) {
+  const SizedKeys keys(now);
   const uint64_t key = entry->compiled.free.empty() ? keys.by_numbers : keys.by_sizes;
   auto changed = std::make_shared<Map>(*all());
   if (changed->size() >= kMost) forget_half(*changed);
   std::erase_if(*changed, [&](const auto& each) {
     const Entry& other = *each.second;
     return !other.compiled.free.empty() && other.compiled.sized == entry->compiled.sized &&
-           each.first == keys.by_sizes && other.kind.has_structure(arguments.spec);
+           each.first == keys.by_sizes && other.kind.has_structure(now.inputs.spec);
   });
   const auto add_by = [&](uint64_t place) {
     while (changed->count(place) >= kMostAlike) forget_one(*changed, place);

@@ -190,7 +190,8 @@ SizedPrograms::Family::Family(const TracedFunction& traced, std::vector<int64_t>
 
 bool SizedPrograms::Family::takes(const TracedFunction& traced,
                                   const std::vector<int64_t>& static_sizes) const {
-  return static_sizes_ == static_sizes && are_alike(example_.trace, traced.trace) &&
+  return static_sizes_ == static_sizes && example_.static_arguments == traced.static_arguments &&
+         are_alike(example_.trace, traced.trace) &&
          are_alike(example_.frame.prologue, traced.frame.prologue) &&
          are_alike(example_.frame.epilogue, traced.frame.epilogue);
 }
@@ -237,14 +238,17 @@ std::vector<FreeNumber> SizedPrograms::Family::find_free(const SizedProgram& pro
 }
 
 std::optional<SizedPrograms::Match> SizedPrograms::Family::find(
-    const GraphNumbers& numbers, const std::vector<double>& reals) const {
+    const TracedFunction& traced, const GraphNumbers& numbers,
+    const std::vector<double>& reals) const {
   std::lock_guard<std::mutex> lock(mutex_);
   for (const std::shared_ptr<SizedProgram>& program : programs_) {
     auto sizes = program->graph().sizes_for(numbers.values);
     if (!sizes) continue;
     std::vector<FreeNumber> free;
-    if (!reals.empty()) free = find_free(*program, {numbers, reals});
-    const bool is_certain = are_all_given(program->graph().unexplained(), *sizes, reals);
+    if (!reals.empty() && traced.constants.empty())
+      free = find_free(*program, {numbers, reals});
+    const bool is_certain = are_all_given(program->graph().unexplained(), *sizes, reals) &&
+                            traced.constants == example_.constants;
     return Match{program, std::move(*sizes), std::move(free), is_certain};
   }
   return std::nullopt;

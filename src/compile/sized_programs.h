@@ -77,8 +77,9 @@ class SizedPrograms {
     /// Numbers of the call's that may have any value: they had several, and all that operators were
     /// given followed from sizes or was one of them.
     std::vector<FreeNumber> free = {};
-    /// Every number that operators are given follows from sizes, or is one of the call's: one call
-    /// shows what others of these sizes do. Else some number may be another one each time.
+    /// Every number that operators are given follows from sizes, or is one of the call's, and what
+    /// is made around the graph has the constants that it has for other sizes: one call shows what
+    /// others of these sizes do. Else some number may be another one each time.
     bool is_certain = true;
   };
 
@@ -92,8 +93,10 @@ class SizedPrograms {
     /// What a program for many sizes that is made of this trace and of others says about the sizes
     /// of its results.
     std::vector<runtime::SizeMarksPtr> marks_of_results(const TracedFunction& traced) const;
-    /// `reals`: the floating-point numbers among the arguments.
-    std::optional<Match> find(const GraphNumbers& numbers, const std::vector<double>& reals) const;
+    /// For a function that it takes, with the numbers of its graph; `reals`: the floating-point
+    /// numbers among the arguments.
+    std::optional<Match> find(const TracedFunction& traced, const GraphNumbers& numbers,
+                              const std::vector<double>& reals) const;
     /// A graph for these sizes and those of graphs that were remembered; null: there are none that
     /// it could be compared with, or too many were made.
     std::shared_ptr<const FittedGraph> fit(const Graph& graph, const GraphNumbers& numbers) const;

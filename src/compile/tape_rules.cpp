@@ -6,6 +6,7 @@
 #include "ahead/errors.h"
 #include "observe/state/entry_state.h"
 #include "observe/state/state_tensor.h"
+#include "tensors/wrapper_keys.h"
 
 namespace ahead::detail {
 
@@ -41,6 +42,14 @@ bool reads_values(const Tape& tape) {
 bool has_sizes_of_values(const Tape& tape) {
   return std::any_of(tape.steps.begin(), tape.steps.end(),
                      [](const observe::Step& step) { return step.is_sized_by_values(); });
+}
+
+bool captures_wrappers(const Tape& tape) {
+  return std::any_of(tape.captured.begin(), tape.captured.end(),
+                     [](const observe::CapturedTensor& captured) {
+                       const at::Tensor tensor = observe::lock(captured.tensor);
+                       return tensor.defined() && tensors::is_wrapper(tensor);
+                     });
 }
 
 bool touches_grads(const Tape& tape) {

@@ -13,6 +13,8 @@ namespace ahead::detail {
 bool reads_values(const observe::Tape& tape);
 /// Whether values decide how large tensors of a recording are.
 bool has_sizes_of_values(const observe::Tape& tape);
+/// Whether it uses a wrapper (ahead/subclass.h) from outside that is no argument.
+bool captures_wrappers(const observe::Tape& tape);
 /// Whether the code gave leaves gradients, took them away, or used them.
 bool touches_grads(const observe::Tape& tape);
 /// Leaves whose gradient the code takes away before it uses the leaf, and the program is not given.

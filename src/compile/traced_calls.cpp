@@ -23,9 +23,9 @@ class TracedEntry {
     const auto num_inputs = static_cast<int64_t>(now.inputs.leaves.size());
     const auto num_static = std::clamp<int64_t>(compilers_.num_params_buffers, 0, num_inputs);
     try {
-      made = compiling::compile_function(
-          function, now.inputs.leaves, options_, compilers_, /*sizes=*/nullptr,
-          runtime::StaticArguments(static_cast<size_t>(num_static), true));
+      compiling::Subject subject{function, now.inputs.leaves,
+                                 runtime::StaticArguments(static_cast<size_t>(num_static), true)};
+      made = compiling::compile_function(subject, options_, compilers_);
       compiling::dump(made, options_);
       trace_seconds = made.trace_seconds;
       compile_seconds = made.compile_seconds;
@@ -94,7 +94,7 @@ Served CompiledCore::serve_traced(const FlatTree& inputs, const aot::FlatFunctio
     if (generation == state_->generation) {
       if (stale != nullptr) state_->remove(stale);
       state_->compilations.fetch_add(1);
-      state_->add(entry, inputs);
+      state_->add_alone(entry);
     }
   }
   if (!entry->eager_reason.empty()) {

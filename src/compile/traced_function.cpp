@@ -2,6 +2,8 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+
 #include "ahead/errors.h"
 #include "ahead/partition.h"
 #include "base/autocast.h"
@@ -148,6 +150,17 @@ bool is_pure(const Graph& joint, const runtime::Epilogue& epilogue) {
   return true;
 }
 
+/// Whether a trace that is made later meets an input as this one did, though it was written to:
+/// autograd does not see it, or saw it only in the argument that a new tensor stands for then.
+bool looks_alike_later(const TracedFunction& traced, const runtime::Epilogue::Write& write) {
+  const auto place = static_cast<size_t>(write.input);
+  const runtime::Prologue::Input& input = traced.frame.prologue.inputs[place];
+  if (traced.trace.graph.inputs()[place].value->meta.requires_grad || write.geometry) return false;
+  if (input.kind != runtime::Prologue::Input::Kind::Argument) return !write.seen_by_autograd;
+  const at::Tensor& argument = traced.inputs[static_cast<size_t>(input.index)];
+  return !argument.is_inference() && !argument.is_view();
+}
+
 /// Whether the function's gradient can be found by running its operators once more.
 bool can_run_again(const TracedFunction& traced) {
   if (is_pure(traced.trace.graph, traced.frame.epilogue)) return true;
@@ -155,17 +168,15 @@ bool can_run_again(const TracedFunction& traced) {
   return ForwardCone(joint, partition_default(joint)).why_not(traced.frame.epilogue).empty();
 }
 
-}  // namespace
-
-TracedFunction trace_function(const aot::FlatFunction& function,
-                              const std::vector<at::Tensor>& inputs, const Options& options) {
-  check_settings(options.backward_autocast);
+/// Traces what a subject is now.
+TracedFunction trace_now(const Subject& subject, const Options& options) {
   const std::optional<AutocastState> fixed = fixed_autocast(options.backward_autocast);
   const AutocastState now = AutocastState::current();
   const TraceOptions how{.record_places = options.record_places};
   const auto trace = [&](const std::optional<AutocastState>& backward_autocast) {
-    return trace_explained(options,
-                           [&] { return trace_once(function, inputs, how, backward_autocast); });
+    return trace_explained(options, [&] {
+      return trace_once(subject.function, subject.inputs, how, backward_autocast);
+    });
   };
   TracedFunction traced = trace(fixed);
   const std::optional<Culprit> cast = traced.trace.cast_in_backward;
@@ -180,6 +191,19 @@ TracedFunction trace_function(const aot::FlatFunction& function,
   if (depends) traced = trace(now.off());
   traced.autocast = {fixed, traced.trace.castable_in_backward, std::nullopt};
   if (!depends) traced.autocast.right_for = now;
+  return traced;
+}
+
+}  // namespace
+
+TracedFunction trace_function(Subject& subject, const Options& options) {
+  check_settings(options.backward_autocast);
+  TracedFunction traced;
+  do {
+    traced = trace_now(subject, options);
+  } while (subject.changes && subject.changes(subject));
+  traced.static_arguments = subject.static_arguments;
+  traced.constants = subject.constants;
   return traced;
 }
 
@@ -206,13 +230,16 @@ bool needs_open_trace(const TracedFunction& traced, const Options& options) {
          !can_run_again(traced);
 }
 
-/// What is written to, or is one of several tensors with the same memory, may look otherwise then.
+/// What changes its shape or memory, or is one of several tensors with the same memory, may look
+/// otherwise then.
 bool can_be_traced_later(const TracedFunction& traced) {
   for (const Node& node : traced.trace.graph.nodes()) {
     if (node.phase == Phase::Forward && ops::is_ordered(node)) return false;
   }
   const runtime::Epilogue& epilogue = traced.frame.epilogue;
-  return !traced.is_merged && epilogue.writes.empty() && epilogue.resets.empty() &&
+  return !traced.is_merged && epilogue.resets.empty() &&
+         std::all_of(epilogue.writes.begin(), epilogue.writes.end(),
+                     [&](const auto& write) { return looks_alike_later(traced, write); }) &&
          epilogue.new_grads.empty() && epilogue.requires_grad_changes.empty() &&
          !traced.trace.differentiates;
 }

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "ahead/options.h"
+#include "ahead/tree_spec.h"
 #include "observe/tape/tape.h"
 #include "plan/call_frame.h"
 #include "runtime/compile_request.h"
@@ -11,6 +13,18 @@
 #include "trace/joint_trace.h"
 
 namespace ahead::compiling {
+
+/// What is to be traced: a function, and the arguments of a call.
+struct Subject {
+  aot::FlatFunction function;
+  std::vector<at::Tensor> inputs = {};
+  runtime::StaticArguments static_arguments = {};
+  /// See TracedFunction.
+  std::vector<TreeSpec> constants = {};
+  /// Is told that it was traced. True: the trace found out something by which the subject is
+  /// another one now, which has to be traced.
+  std::function<bool(Subject&)> changes = {};
+};
 
 /// A traced function and what its trace says about calls of it.
 struct TracedFunction {
@@ -23,6 +37,9 @@ struct TracedFunction {
   aot::FlatFunction function;
   std::vector<at::Tensor> inputs;
   runtime::StaticArguments static_arguments;  ///< among these
+  /// What is made around the graph of constants that are neither its arguments' nor an operator's:
+  /// metadata of wrappers.
+  std::vector<TreeSpec> constants = {};
   /// For each input of the graph the tensor that it captured, once forget_captured() was called.
   std::vector<observe::WeakTensor> captured = {};
 
@@ -35,8 +52,8 @@ struct TracedFunction {
 /// one, it is traced over synthetic bases. If its backward depends on the autocast under which
 /// backward() is called, the backward is traced without autocast, and computed anew where there is
 /// one. Without Options::fullgraph, an error of LibTorch during the trace is Unsupported.
-TracedFunction trace_function(const aot::FlatFunction& function,
-                              const std::vector<at::Tensor>& inputs, const Options& options);
+/// `subject` is left as what was traced last.
+TracedFunction trace_function(Subject& subject, const Options& options);
 
 /// Whether the backward of a joint graph sets generators of random numbers. It has no second
 /// derivatives.

@@ -10,6 +10,7 @@
 #include "ahead/errors.h"
 #include "observe/state/entry_state.h"
 #include "observe/tape/replay.h"
+#include "tensors/size_marks.h"
 #include "tensors/wrapper_impl.h"
 
 namespace ahead::detail {
@@ -22,11 +23,6 @@ using subclass::Exchange;
 using subclass::Recipe;
 using torch::autograd::impl::bump_version;
 
-std::shared_ptr<const Exchange> made_alike(const at::Tensor& tensor) {
-  Recipe recipe = Recipe::of(tensor);
-  return std::make_shared<const Exchange>(Exchange{recipe, recipe});
-}
-
 /// How the gradient of a result is expected.
 std::shared_ptr<const Exchange> exchange_of_result(const at::Tensor& result) {
   const at::Tensor tangent = tensors::as_wrapper(result).inside()->coerce_tangent(result.detach());
@@ -36,10 +32,6 @@ std::shared_ptr<const Exchange> exchange_of_result(const at::Tensor& result) {
 torch::autograd::Node* history_of(const at::Tensor& tensor) {
   return tensor.requires_grad() ? torch::autograd::impl::gradient_edge(tensor).function.get()
                                 : nullptr;
-}
-
-bool is_wrapped_view(const at::Tensor& tensor) {
-  return tensors::is_wrapper(tensor) && !tensor.is_inference() && tensor.is_view();
 }
 
 [[noreturn]] void refuse_wrapper(const std::string& why) {
@@ -74,6 +66,15 @@ at::Tensor coerce_later_gradient(const Exchange& expected, const at::Tensor& gra
                           Recipe::of(gradient).str() + ", than in the first, " +
                           expected.gradient.str() + ". Differentiate an eager call.");
   }
+}
+
+/// Marks a result as those of the tensors that it is made of which have its sizes.
+void mark_like(const at::Tensor& result, const at::Tensor* first, const at::Tensor* last) {
+  tensors::DimSet changing = 0;
+  for (; first != last; ++first) {
+    if (first->sizes() == result.sizes()) changing |= tensors::changing_dims(*first);
+  }
+  if (changing != 0) tensors::set_marks(result, tensors::weak_marks(changing));
 }
 
 bool calls_as_strided(const Tape& tape) {
@@ -127,64 +128,6 @@ std::unordered_set<VariableId> find_reshaped(const Tape& tape) {
 }
 
 }  // namespace
-
-bool has_wrappers(const std::vector<at::Tensor>& tensors) {
-  return std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
-    return tensor.defined() && tensors::is_wrapper(tensor);
-  });
-}
-
-FlatTree with_plain_leaves(const FlatTree& inputs) {
-  FlatTree plain{{}, inputs.spec};
-  for (const at::Tensor& leaf : inputs.leaves) subclass::append_plain(leaf, plain.leaves);
-  return plain;
-}
-
-WrappedLayout::WrappedLayout(const std::vector<at::Tensor>& outer) {
-  for (size_t i = 0; i < outer.size(); ++i) {
-    first_.push_back(i);
-    for (size_t k = 0; k < i; ++k) {
-      if (outer[k].is_same(outer[i])) first_[i] = std::min(first_[i], k);
-    }
-    exchanges_.push_back(made_alike(outer[i]));
-    requires_grad_.push_back(outer[i].requires_grad());
-    is_view_.push_back(is_wrapped_view(outer[i]));
-  }
-}
-
-bool WrappedLayout::holds(const std::vector<at::Tensor>& outer) const {
-  if (outer.size() != exchanges_.size()) return false;
-  for (size_t i = 0; i < outer.size(); ++i) {
-    if (!exchanges_[i]->tensor.holds(outer[i]) || requires_grad_[i] != outer[i].requires_grad() ||
-        is_view_[i] != is_wrapped_view(outer[i]))
-      return false;
-    for (size_t k = 0; k <= i; ++k) {
-      if (outer[k].is_same(outer[i])) {
-        if (first_[i] != k) return false;
-        break;
-      }
-    }
-  }
-  return true;
-}
-
-void WrappedLayout::set_gradient(size_t argument, Recipe gradient) {
-  exchanges_[argument] =
-      std::make_shared<const Exchange>(Exchange{exchanges_[argument]->tensor, std::move(gradient)});
-}
-
-WrappedLayout::Apart WrappedLayout::take_apart(const std::vector<at::Tensor>& outer) const {
-  Apart apart;
-  for (size_t i = 0; i < outer.size(); ++i) {
-    if (first_[i] != i) {
-      apart.begins.push_back(apart.begins[first_[i]]);
-      continue;
-    }
-    apart.begins.push_back(apart.plain.size());
-    subclass::take_apart(outer[i], exchanges_[i], apart.plain);
-  }
-  return apart;
-}
 
 WrappedProgram::WrappedProgram(const Tape& tape, const std::vector<at::Tensor>& arguments,
                                const std::vector<int64_t>& versions)
@@ -341,6 +284,23 @@ bool WrappedProgram::has_other_gradients() {
   return is_any;
 }
 
+std::vector<TreeSpec> WrappedProgram::constants() const {
+  std::vector<TreeSpec> given, made;
+  for (const auto& exchange : layout_->exchanges()) {
+    subclass::append_metadata(exchange->tensor, given);
+    if (exchange->has_carriers()) subclass::append_metadata(exchange->gradient, made);
+  }
+  for (const Result& result : results_) {
+    if (result.exchange == nullptr) continue;
+    subclass::append_metadata(result.exchange->tensor, made);
+    subclass::append_metadata(result.exchange->gradient, made);
+  }
+  std::erase_if(made, [&](const TreeSpec& metadata) {
+    return std::find(given.begin(), given.end(), metadata) != given.end();
+  });
+  return made;
+}
+
 aot::FlatFunction WrappedProgram::plain_function(const std::shared_ptr<const Tape>& tape) {
   tape_ = tape;
   return [self = shared_from_this(), replay = observe::replay(tape, part_)](
@@ -431,7 +391,9 @@ void WrappedProgram::note_result(Result& result, const at::Tensor& made,
         "a result is a view of an argument or of another result, and the function makes it require "
         "grad. Do so outside.");
   if (result.kind != Result::Kind::Made) return;
-  if (!is_settled_) result.exchange = exchange_of_result(made);
+  // Also in traces whose answer is known: they have to call the same operators as the first one.
+  auto exchange = exchange_of_result(made);
+  if (!is_settled_) result.exchange = std::move(exchange);
   subclass::take_apart(made, result.exchange, plain);
 }
 
@@ -484,7 +446,9 @@ std::vector<at::Tensor> WrappedProgram::finish(const std::vector<at::Tensor>& ar
     if (result.is_from_plan) {
       results.push_back(*next++);
     } else if (result.kind == Result::Kind::Made) {
+      const at::Tensor* first = next;
       results.push_back(subclass::put_together(result.exchange, next, subclass::coerce_gradient));
+      mark_like(results.back(), first, next);
     } else if (result.kind == Result::Kind::ViewOfResult) {
       results.push_back(view(result, results[result.index], made));
     } else {

@@ -10,53 +10,13 @@
 
 #include "ahead/executable.h"
 #include "ahead/tree_spec.h"
+#include "compile/wrapped_layout.h"
 #include "observe/tape/parts.h"
 #include "observe/tape/tape.h"
 #include "runtime/compile_request.h"
-#include "subclass/bridge.h"
 
 /// Calls with wrappers (ahead/subclass.h): programs take and return the plain tensors inside.
 namespace ahead::detail {
-
-/// How each argument of a call is made; a tensor that is passed twice is made once.
-class WrappedLayout {
- public:
-  explicit WrappedLayout(const std::vector<at::Tensor>& outer);
-  /// Whether arguments are made in this way.
-  bool holds(const std::vector<at::Tensor>& outer) const;
-
-  const std::vector<std::shared_ptr<const subclass::Exchange>>& exchanges() const {
-    return exchanges_;
-  }
-  /// The first argument that is the same tensor as this one.
-  size_t first_of(size_t argument) const { return first_[argument]; }
-  /// Whether traces work on another tensor in place of this argument: a wrapper put together, or
-  /// one through which gradients are led.
-  bool is_remade(size_t argument) const {
-    return requires_grad_[argument] || !exchanges_[argument]->tensor.is_plain();
-  }
-  /// Whether the argument is a wrapper that is a view, as autograd knows it.
-  bool is_view(size_t argument) const { return is_view_[argument]; }
-  /// Lets the gradient of an argument be made in another way.
-  void set_gradient(size_t argument, subclass::Recipe gradient);
-
-  /// The plain tensors of all arguments, and where those of each begin.
-  struct Apart {
-    std::vector<at::Tensor> plain;
-    std::vector<size_t> begins;
-  };
-  Apart take_apart(const std::vector<at::Tensor>& outer) const;
-
- private:
-  std::vector<std::shared_ptr<const subclass::Exchange>> exchanges_;
-  std::vector<size_t> first_;
-  std::vector<bool> requires_grad_, is_view_;
-};
-
-/// Whether one of them is a wrapper.
-bool has_wrappers(const std::vector<at::Tensor>& tensors);
-/// Arguments with the plain tensors inside of wrappers in their place, without history.
-FlatTree with_plain_leaves(const FlatTree& inputs);
 
 /// What a program for calls with wrappers does around its plan.
 class WrappedProgram : public std::enable_shared_from_this<WrappedProgram> {
@@ -75,6 +35,8 @@ class WrappedProgram : public std::enable_shared_from_this<WrappedProgram> {
   /// Ends a trace. True: it found gradients that are made otherwise than was expected, so that the
   /// function has to be traced again. False: what it found out stays as it is.
   bool has_other_gradients();
+  /// After that: the metadata of results and gradients that is none of the arguments'.
+  std::vector<TreeSpec> constants() const;
   /// Ends a call: writes reach its arguments, and its results are made of the plan's.
   std::vector<at::Tensor> finish(const std::vector<at::Tensor>& outer,
                                  const WrappedLayout::Apart& given,

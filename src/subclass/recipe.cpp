@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "ahead/tree.h"
+#include "base/hash.h"
 #include "tensors/wrapper_impl.h"
 
 namespace ahead::subclass {
@@ -70,6 +71,20 @@ std::string Recipe::str() const {
   for (size_t i = 0; i < inner.size(); ++i) text += (i == 0 ? "" : ", ") + inner[i].str();
   if (!metadata.isNone()) text += "; " + ahead::flatten(metadata).spec.str();
   return text + ")";
+}
+
+uint64_t hash_of_classes(const at::Tensor& tensor) {
+  if (!tensors::is_wrapper(tensor)) return 1;
+  const WrapperTensor& inside = *tensors::as_wrapper(tensor).inside();
+  uint64_t hash = hash_combine(inside.wrapper_class().type->hash_code(), 2);
+  for (const at::Tensor& inner : inside.flatten().inner)
+    hash = hash_combine(hash, hash_of_classes(inner));
+  return hash;
+}
+
+void append_metadata(const Recipe& recipe, std::vector<TreeSpec>& metadata) {
+  if (!recipe.metadata.isNone()) metadata.push_back(ahead::flatten(recipe.metadata).spec);
+  for (const Recipe& inner : recipe.inner) append_metadata(inner, metadata);
 }
 
 void append_plain(const at::Tensor& tensor, std::vector<at::Tensor>& plain) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ahead/subclass.h"
+#include "ahead/tree_spec.h"
 
 namespace ahead::subclass {
 
@@ -29,6 +30,12 @@ struct Recipe {
 
 /// Whether two constants that wrappers have as metadata are the same.
 bool is_same_metadata(const c10::IValue& a, const c10::IValue& b);
+
+/// The same for tensors of the same classes, whatever their metadata; rarely for others.
+uint64_t hash_of_classes(const at::Tensor& tensor);
+
+/// Appends the metadata of a tensor and of those inside of it, where there is any.
+void append_metadata(const Recipe& recipe, std::vector<TreeSpec>& metadata);
 
 /// Appends the plain tensors that a tensor is made of, depth first; a plain one is itself.
 void append_plain(const at::Tensor& tensor, std::vector<at::Tensor>& plain);

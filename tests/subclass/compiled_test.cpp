@@ -62,7 +62,7 @@ TEST(SubclassCompiled, IsGuardedByClassAndMetadata) {
     EXPECT_EQ(classes_of(compiled(inner)), "Tensor");
   }
   EXPECT_EQ(compiled.stats().eager_calls, 0U);
-  EXPECT_EQ(compiled.stats().traces, 4U);
+  EXPECT_EQ(compiled.stats().compilations, 4U);
 }
 
 TEST(SubclassCompiled, IsOneGraphWithoutWrappers) {

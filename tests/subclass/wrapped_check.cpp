@@ -68,6 +68,14 @@ void compare(const char* what, const Tensors& expected, const Tensors& actual) {
 
 }  // namespace
 
+void expect_same_outcome(const Outcome& expected, const Outcome& actual) {
+  compare("result", expected.results, actual.results);
+  compare("argument", expected.arguments, actual.arguments);
+  compare("gradient", expected.grads, actual.grads);
+  for (size_t i = 0; i < expected.arguments.size(); ++i)
+    EXPECT_EQ(expected.arguments[i]._version(), actual.arguments[i]._version()) << i;
+}
+
 CompileStats check(const Function& function, const std::function<Tensors()>& make_arguments,
                    Options options) {
   options.backend = "interpreter";
@@ -80,11 +88,7 @@ CompileStats check(const Function& function, const std::function<Tensors()>& mak
     torch::manual_seed(call);
     const Outcome actual =
         run([&](const Tensors& args) { return compiled(args); }, make_arguments());
-    compare("result", expected.results, actual.results);
-    compare("argument", expected.arguments, actual.arguments);
-    compare("gradient", expected.grads, actual.grads);
-    for (size_t i = 0; i < expected.arguments.size(); ++i)
-      EXPECT_EQ(expected.arguments[i]._version(), actual.arguments[i]._version()) << i;
+    expect_same_outcome(expected, actual);
   }
   const CompileStats stats = compiled.stats();
   EXPECT_EQ(stats.eager_calls, 0U);

@@ -30,6 +30,9 @@ struct Outcome {
 /// Calls a function, then the backward of its differentiable results with random tangents.
 Outcome run(const Function& function, const Tensors& arguments);
 
+/// Expects two calls to have left the same.
+void expect_same_outcome(const Outcome& expected, const Outcome& actual);
+
 /// Calls a function eagerly and compiled, six times with arguments from the same seed; expects the
 /// same results, arguments and gradients, hits, and no eager call. Returns what was compiled.
 CompileStats check(const Function& function, const std::function<Tensors()>& make_arguments,
