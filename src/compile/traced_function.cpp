@@ -234,7 +234,7 @@ bool needs_open_trace(const TracedFunction& traced, const Options& options) {
 /// otherwise then.
 bool can_be_traced_later(const TracedFunction& traced) {
   for (const Node& node : traced.trace.graph.nodes()) {
-    if (node.phase == Phase::Forward && ops::is_ordered(node)) return false;
+    if (node.phase == Phase::Forward && ops::has_effect(node)) return false;
   }
   const runtime::Epilogue& epilogue = traced.frame.epilogue;
   return !traced.is_merged && epilogue.resets.empty() &&

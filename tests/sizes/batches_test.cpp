@@ -110,6 +110,38 @@ TEST(Batches, SecondDerivativesOfCustomFunctions) {
   EXPECT_GT(compiled.stats().cache_hits, 12U);
 }
 
+/// Beside these the function draws random numbers, and writes to an argument and to a buffer.
+TEST(Batches, SecondDerivativesOfCustomFunctionsBesideWrites) {
+  const auto make = [](const Tensor& w, const Tensor& buffer) {
+    return [w, buffer](const Tensor& x, Tensor& sums) {
+      const Tensor y = torch::dropout(Rounded::apply(x.matmul(w).tanh()), 0.3, true);
+      buffer.mul_(0.5).add_(y.detach().mean());
+      sums.add_(x.sum(1) * 2);
+      return y.exp() * sums.sum();
+    };
+  };
+  const auto second = [](const auto& function, const Tensor& w, int64_t size) {
+    torch::manual_seed(size);
+    const Tensor x = torch::randn({size, 6}).requires_grad_();
+    Tensor sums = torch::ones({size});
+    const Tensor y = function(x, sums);
+    const Tensor first = torch::autograd::grad({y.sum()}, {x}, {}, true, true)[0];
+    Tensors all = torch::autograd::grad({first.pow(2).sum()}, {w, x});
+    all.insert(all.end(), {y.detach(), first.detach(), sums.detach()});
+    return all;
+  };
+  const Tensor w = torch::randn({6, 5}).requires_grad_();
+  const Tensor expected_buffer = torch::zeros({}), buffer = torch::zeros({});
+  const auto eager = make(w, expected_buffer);
+  auto compiled = compile(make(w, buffer));
+  for (const int64_t size : rounds_of(1, 16, 3)) {
+    expect_same(second(eager, w, size), second(compiled, w, size));
+    expect_same({expected_buffer}, {buffer});
+    if (HasFailure()) return;
+  }
+  expect_few_programs(compiled.stats(), 3, 16, 12);
+}
+
 /// What it captured looks otherwise by the time that somebody asks for a second derivative.
 TEST(Batches, SecondDerivativesOfWhatWasChanged) {
   Tensor w = torch::randn({6, 5}).requires_grad_();

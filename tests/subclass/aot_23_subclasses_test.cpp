@@ -350,6 +350,31 @@ TEST(AotSubclasses, test_subclass_parameters_torture_case) {
   expect_same_module(&WrappedParameters::torture);
 }
 
+TEST(AotSubclasses, test_subclass_dynamic_stride) {
+  const auto f = [](const at::Tensor& x) { return x.sin() * 2; };
+  auto compiled = compile(f, {.backend = "interpreter", .fullgraph = true});
+  for (int round = 0; round < 3; ++round) {
+    for (const int64_t n : {4, 9, 6, 7}) {
+      // By columns, as the wrapper looks, and by rows with gaps.
+      const at::Tensor a = at::randn({n + 1, n}).t(), b = at::randn({n, n + 3}).narrow(1, 1, n + 1);
+      const at::Tensor x = TwoTensor::make(a, b).requires_grad_();
+      const at::Tensor same = TwoTensor::make(a, b).requires_grad_();
+      const at::Tensor expected = f(x), actual = compiled(same);
+      EXPECT_EQ(difference(expected, actual), "") << n;
+      EXPECT_EQ(actual.strides(), x.strides()) << n;
+      EXPECT_EQ(inside_of<TwoTensor>(actual)->b().strides(),
+                inside_of<TwoTensor>(expected)->b().strides());
+      const at::Tensor tangent = at::ones_like(expected.detach());
+      expected.backward(tangent);
+      actual.backward(tangent);
+      EXPECT_EQ(difference(x.grad(), same.grad()), "") << n;
+    }
+  }
+  EXPECT_EQ(compiled.stats().eager_calls, 0U);
+  EXPECT_EQ(compiled.stats().compilations, 1U);
+  EXPECT_GE(compiled.stats().cache_hits, 4U);
+}
+
 /// One row that stands for as many equal ones as its metadata says.
 class Rows final : public WrapperTensorOf<Rows> {
  public:

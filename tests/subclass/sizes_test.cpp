@@ -175,6 +175,36 @@ TEST(SubclassSizes, SecondDerivatives) {
   expect_few_programs(compiled.stats(), 3, 24, 10);
 }
 
+/// Random numbers, and writes to what the backward does not need.
+TEST(SubclassSizes, SecondDerivativesBesideDropout) {
+  const auto function = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& sums) {
+    const at::Tensor y = torch::dropout(x.matmul(w).tanh(), 0.5, true);
+    sums.add_(y.detach().sum(0));
+    return y.pow(3);
+  };
+  const auto derive = [](const auto& f, int64_t n) {
+    torch::manual_seed(n);
+    const at::Tensor x = two({n, 4}, true), w = two({4, 3}, true), sums = two({3});
+    const at::Tensor y = f(x, w, sums);
+    const at::Tensor ones = at::ones_like(y.detach());
+    const bool twice = n % 2 == 0;
+    const at::Tensor first = torch::autograd::grad({y}, {w}, {ones}, twice, twice)[0];
+    Tensors all{y.detach(), first.detach(), sums};
+    if (twice) {
+      all.push_back(
+          torch::autograd::grad({first.pow(2)}, {x}, {at::ones_like(first.detach())})[0]);
+    }
+    return all;
+  };
+  auto compiled = compile(function, {.backend = "interpreter", .fullgraph = true});
+  for (const int64_t n : rounds_of(1, 24, 2)) {
+    const Tensors expected = derive(function, n), actual = derive(compiled, n);
+    for (size_t i = 0; i < expected.size(); ++i)
+      ASSERT_EQ(difference(expected[i], actual[i]), "") << i << " of size " << n;
+  }
+  expect_few_programs(compiled.stats(), 3, 24, 10);
+}
+
 /// Parameters that are wrappers, and plain data.
 struct NetImpl : torch::nn::Module {
   NetImpl() {
