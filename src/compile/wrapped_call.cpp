@@ -386,10 +386,15 @@ void WrappedProgram::note_result(Result& result, const at::Tensor& made,
     refuse_wrapper(
         "a result is a view of an argument or of another result, and the function changes the "
         "shape of one of them in place. Use a view operator instead.");
-  if (made.requires_grad() && !result.views.empty() && (made.is_leaf() || is_detached(result)))
+  if (made.requires_grad() && !result.views.empty() &&
+      (made.is_leaf() || is_made_by(result, "aten::detach")))
     refuse_wrapper(
         "a result is a view of an argument or of another result, and the function makes it require "
         "grad. Do so outside.");
+  if (made.requires_grad() && is_made_by(result, "aten::as_strided"))
+    refuse_wrapper(
+        "as_strided: a result is such a view of an argument or of another result, and its gradient "
+        "would be a plain tensor. Use another view operator.");
   if (result.kind != Result::Kind::Made) return;
   // Also in traces whose answer is known: they have to call the same operators as the first one.
   auto exchange = exchange_of_result(made);
@@ -397,9 +402,9 @@ void WrappedProgram::note_result(Result& result, const at::Tensor& made,
   subclass::take_apart(made, result.exchange, plain);
 }
 
-bool WrappedProgram::is_detached(const Result& result) {
-  return std::any_of(result.views.begin(), result.views.end(), [](const ViewCall& call) {
-    return call.step->op->handle.schema().name() == "aten::detach";
+bool WrappedProgram::is_made_by(const Result& result, const char* view) {
+  return std::any_of(result.views.begin(), result.views.end(), [&](const ViewCall& call) {
+    return call.step->op->handle.schema().name() == view;
   });
 }
 

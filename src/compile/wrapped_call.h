@@ -63,7 +63,7 @@ class WrappedProgram : public std::enable_shared_from_this<WrappedProgram> {
 
   void find_results(const observe::Tape& tape);
   void check_written_alone(const std::vector<at::Tensor>& outer) const;
-  static bool is_detached(const Result& result);
+  static bool is_made_by(const Result& result, const char* view);
   bool is_known_to_plan(const Result& result) const;
   void note_result(Result& result, const at::Tensor& made, std::vector<at::Tensor>& plain);
   std::vector<at::Tensor> run(const aot::FlatFunction& replay,

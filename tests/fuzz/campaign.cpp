@@ -94,6 +94,10 @@ Mode wrappers_mode() {
   return {{.sharing = Sharing::Often, .wrappers = true}, check_compiled};
 }
 
+Mode sized_wrappers_mode() {
+  return {{.wrappers = true, .call_numbers = true}, check_sizes};
+}
+
 Mode engine_mode() {
   return {{}, check_engine};
 }

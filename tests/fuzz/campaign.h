@@ -27,8 +27,9 @@ Mode native_mode();
 Mode effects_mode();
 /// Compiles programs and calls each with many sizes.
 Mode sizes_mode();
-/// The same with wrapper tensors among the inputs.
+/// Programs with wrapper tensors among the inputs; and such, called with many sizes.
 Mode wrappers_mode();
+Mode sized_wrappers_mode();
 /// Runs programs eagerly and their backwards with compiled autograd.
 Mode engine_mode();
 /// The same with effects, and with backwards that write.

@@ -86,6 +86,10 @@ TEST_P(Fuzz, CompiledProgramsOfManySizes) {
   run(Campaign(sizes_mode()), 400, 0.1);
 }
 
+TEST_P(Fuzz, CompiledProgramsOfManySizesWithWrappers) {
+  run(Campaign(sized_wrappers_mode()), 200, 0.4);
+}
+
 TEST_P(Fuzz, CompiledProgramsWithWrappers) {
   run(Campaign(wrappers_mode()), 200, 0.4);
 }
