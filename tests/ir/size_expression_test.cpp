@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <random>
 
 #include "ahead/errors.h"
 #include "ahead/graph.h"
 #include "ir/sizes/expression_node.h"
+#include "ir/sizes/graph_numbers.h"
 #include "ir/sizes/sized_constants.h"
 #include "support/round_trip.h"
 
@@ -98,6 +100,23 @@ TEST(SizeExpressions, ComputeWhatIntegersDoAndReadBack) {
   }
 }
 
+TEST(SizeExpressions, AreTheSameOverOtherSizes) {
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    Random random{std::mt19937(seed), {2, 3, 7}};
+    std::vector<SizeExpression> stand_for;
+    std::vector<int64_t> values;
+    for (int i = 0; i < 3; ++i) {
+      const auto [expression, value] = random.make(1);
+      stand_for.push_back(expression);
+      values.push_back(value);
+    }
+    Random of_these{std::mt19937(seed + 1000), values};
+    const auto [expression, value] = of_these.make(2);
+    EXPECT_EQ(expression.with_sizes(stand_for).evaluate(random.sizes), value) << expression.str();
+  }
+  EXPECT_EQ((s0 * 8 + s1).with_sizes({5, s0}).str(), (s0 + 40).str());
+}
+
 TEST(SizeGuards, HoldForSizesOfWhichTheSameIsTrue) {
   SizeGuards guards({3, 24});
   EXPECT_TRUE(guards.decide(SizeGuards::Relation::Equal, s0 * 8, s1));
@@ -127,6 +146,25 @@ TEST(SizeNodes, NoteWhatLibTorchDecidesByThem) {
   EXPECT_TRUE(guards->pinned().empty());
   EXPECT_EQ((size * 2).guard_int(__FILE__, 7), 6);
   EXPECT_NE(guards->pinned().find("size_expression_test.cpp:7"), std::string::npos);
+}
+
+TEST(SizeConstants, StandOverOtherSizes) {
+  const Graph graph = Graph::parse(
+      "graph(%0: f32[s0, 8] Primal 0, %1: i64[3] Sizes 0):\n"
+      "  %2: f32[8*s0] = aten.view(%0, [size(\"8*s0\")])\n"
+      "  %3: f32[8*s0] = aten.div.Tensor(%2, size(\"s1\"))\n"
+      "  %4: f32[8*s0] = aten.mul.Tensor(%3, real(\"div(f2, float(s0))\"))\n"
+      "  return (%4 Output 0)\n");
+  // A size below -2^62: the bits of a negative number.
+  const int64_t bits = std::bit_cast<int64_t>(-1.5);
+  const Graph over = over_sizes(graph, {SizeExpression::symbol(4), 3, bits});
+  over.verify();
+  EXPECT_EQ(over.inputs().size(), 1u);
+  const std::string text = over.str();
+  EXPECT_NE(text.find("aten.view(%0, [size(\"8*s4\")])"), std::string::npos) << text;
+  EXPECT_NE(text.find("aten.div.Tensor(%1, 3)"), std::string::npos) << text;
+  EXPECT_NE(text.find("real(\"div(-1.5, float(s4))\")"), std::string::npos) << text;
+  EXPECT_EQ(over_sizes(graph, {2, 3, bits}).str(), at_sizes(graph, {2, 3, bits}).str());
 }
 
 TEST(SizeConstants, AreReadBackAndCounted) {

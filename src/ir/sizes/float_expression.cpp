@@ -1,5 +1,7 @@
 #include "ir/sizes/float_expression.h"
 
+#include <c10/util/Exception.h>
+
 #include <bit>
 #include <charconv>
 
@@ -118,6 +120,26 @@ std::string FloatExpression::str() const {
       break;
   }
   return std::string(step_->function) + "(" + step_->left.str() + ", " + step_->right.str() + ")";
+}
+
+FloatExpression FloatExpression::with_sizes(c10::ArrayRef<SizeExpression> sizes) const {
+  switch (step_->kind) {
+    case Step::Kind::Constant:
+      return *this;
+    case Step::Kind::Symbol: {
+      const SizeExpression& bits = sizes.at(step_->symbol);
+      if (const auto known = bits.constant()) return std::bit_cast<double>(*known);
+      std::vector<uint32_t> symbols;
+      bits.add_symbols(symbols);
+      TORCH_INTERNAL_ASSERT(bits == SizeExpression::symbol(symbols.at(0)));
+      return symbol(symbols[0]);
+    }
+    case Step::Kind::Size:
+      return of(step_->size.with_sizes(sizes));
+    case Step::Kind::Call:
+      break;
+  }
+  return call(step_->function, step_->left.with_sizes(sizes), step_->right.with_sizes(sizes));
 }
 
 void FloatExpression::add_symbols(std::vector<uint32_t>& symbols) const {

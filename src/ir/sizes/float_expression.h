@@ -36,6 +36,9 @@ class FloatExpression {
   std::optional<double> evaluate(c10::ArrayRef<int64_t> sizes) const;
   /// For example `div(2, sub(float(8*s0), f1))`.
   std::string str() const;
+  /// The same number where each size is what stands for it; see SizeExpression. A number that
+  /// stands among the sizes by its bits may only be replaced by another such, or by its bits.
+  FloatExpression with_sizes(c10::ArrayRef<SizeExpression> sizes) const;
   /// Adds the numbers of the sizes that it is made of.
   void add_symbols(std::vector<uint32_t>& symbols) const;
   bool operator==(const FloatExpression& other) const { return str() == other.str(); }

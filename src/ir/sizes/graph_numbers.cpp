@@ -226,6 +226,29 @@ class Rewriting {
   size_t next_ = 0;
 };
 
+/// The graph with other sizes, which it does not take any more. `dim_of` gives what stands for one
+/// in metadata, `constant_of` for a constant that is made of some.
+template <class DimOf, class ConstantOf>
+Graph replace_sizes(const Graph& graph, DimOf&& dim_of, ConstantOf&& constant_of) {
+  Graph replaced(graph);
+  const auto replace = [&](Value* value) {
+    if (value != nullptr) for_each_dim(value->meta, [&](Dim& dim) { dim = dim_of(dim); });
+  };
+  for (const Graph::Input& input : replaced.inputs()) replace(input.value);
+  for (Node& node : replaced.nodes()) {
+    for (size_t i = 0; i < node.args().size(); ++i) {
+      const Argument& argument = node.args()[i];
+      if (argument.is_constant() && has_sizes(argument.constant()))
+        replaced.set_argument(&node, i, constant_of(argument.constant()));
+    }
+    for (Value* result : node.results()) replace(result);
+  }
+  const int64_t input = replaced.find_input({Slot::Kind::Sizes, 0});
+  if (input >= 0) replaced.erase_input(static_cast<size_t>(input));
+  replaced.set_example_sizes({});
+  return replaced;
+}
+
 }  // namespace
 
 GraphNumbers numbers_of(const Graph& graph) {
@@ -271,23 +294,16 @@ Graph with_numbers(const Graph& graph, const std::vector<GraphNumber>& numbers,
 }
 
 Graph at_sizes(const Graph& graph, const std::vector<int64_t>& sizes) {
-  Graph fixed(graph);
-  const auto fix = [&](Value* value) {
-    if (value != nullptr) for_each_dim(value->meta, [&](Dim& dim) { dim = dim.at(sizes); });
-  };
-  for (const Graph::Input& input : fixed.inputs()) fix(input.value);
-  for (Node& node : fixed.nodes()) {
-    for (size_t i = 0; i < node.args().size(); ++i) {
-      const Argument& argument = node.args()[i];
-      if (argument.is_constant() && has_sizes(argument.constant()))
-        fixed.set_argument(&node, i, with_sizes(argument.constant(), sizes));
-    }
-    for (Value* result : node.results()) fix(result);
-  }
-  const int64_t input = fixed.find_input({Slot::Kind::Sizes, 0});
-  if (input >= 0) fixed.erase_input(static_cast<size_t>(input));
-  fixed.set_example_sizes({});
-  return fixed;
+  return replace_sizes(
+      graph, [&](Dim dim) { return Dim(dim.at(sizes)); },
+      [&](const c10::IValue& constant) { return with_sizes(constant, sizes); });
+}
+
+Graph over_sizes(const Graph& graph, c10::ArrayRef<SizeExpression> sizes) {
+  return replace_sizes(
+      graph,
+      [&](Dim dim) { return dim.is_fixed() ? dim : Dim::of(dim.expression().with_sizes(sizes)); },
+      [&](const c10::IValue& constant) { return with_sizes(constant, sizes); });
 }
 
 }  // namespace ahead

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ahead/graph.h"
+#include "ir/sizes/size_expression.h"
 
 namespace ahead {
 
@@ -49,5 +50,9 @@ Graph with_numbers(const Graph& graph, const std::vector<GraphNumber>& numbers,
 
 /// A graph with symbols as it is for these sizes. It does not take them any more.
 Graph at_sizes(const Graph& graph, const std::vector<int64_t>& sizes);
+
+/// A graph with symbols where each of these is what stands for it, which may be an expression over
+/// the symbols of another graph. It does not take sizes any more.
+Graph over_sizes(const Graph& graph, c10::ArrayRef<SizeExpression> sizes);
 
 }  // namespace ahead

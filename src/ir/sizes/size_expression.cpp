@@ -163,6 +163,24 @@ std::optional<int64_t> SizeExpression::evaluate(c10::ArrayRef<int64_t> sizes) co
   return sum;
 }
 
+SizeExpression SizeExpression::with_sizes(c10::ArrayRef<SizeExpression> sizes) const {
+  const auto replaced = [&](const Atom& atom) -> SizeExpression {
+    if (atom.function == nullptr) return sizes.at(atom.symbol);
+    const SizeExpression left = atom.left.with_sizes(sizes), right = atom.right.with_sizes(sizes);
+    const std::string_view function = atom.function;
+    if (function == "min") return left.min(right);
+    if (function == "max") return left.max(right);
+    return function == "mod" ? left.modulo(right) : left.floor_divided_by(right);
+  };
+  SizeExpression sum;
+  for (const Term& term : terms_) {
+    SizeExpression product = term.factor;
+    for (const auto& atom : term.atoms) product = product * replaced(*atom);
+    sum = sum + product;
+  }
+  return sum;
+}
+
 void SizeExpression::add_symbols(std::vector<uint32_t>& symbols) const {
   for (const Term& term : terms_) {
     for (const auto& atom : term.atoms) {

@@ -39,6 +39,9 @@ class SizeExpression {
   /// Its value for these sizes; nothing if it does not fit in 64 bits, divides by zero, or names a
   /// size that is not among them.
   std::optional<int64_t> evaluate(c10::ArrayRef<int64_t> sizes) const;
+  /// The same number where each size is what stands for it, which may be an expression over other
+  /// sizes: one for each that it is made of.
+  SizeExpression with_sizes(c10::ArrayRef<SizeExpression> sizes) const;
   /// Adds the numbers of the sizes that it is made of.
   void add_symbols(std::vector<uint32_t>& symbols) const;
   /// For example `8*s0 + s1*s1 + -1`, or `floordiv(s0, 4)`.

@@ -33,11 +33,31 @@ auto evaluate(const ExpressionNode<Expression>* node, c10::ArrayRef<int64_t> siz
                                "is divided by zero.");
 }
 
+/// The constant with what the function gives for the expressions that it is made of.
+template <class ExpressionOf>
+c10::IValue rewrite_sizes(const c10::IValue& constant, const std::shared_ptr<SizeGuards>& guards,
+                          ExpressionOf&& expression_of) {
+  const auto integer = [&](const c10::SymInt& number) {
+    return to_sym_int(Dim::of(expression_of(to_dim(number).expression())), guards);
+  };
+  if (constant.isSymInt()) return integer(constant.toSymInt());
+  if (constant.isSymFloat()) {
+    const FloatNode* node = FloatNode::in(constant.toSymFloat());
+    TORCH_CHECK(node != nullptr, "a symbolic number of somebody else");
+    return FloatNode::make(expression_of(node->expression()), guards);
+  }
+  if (!has_sizes(constant)) return constant;
+  std::vector<c10::SymInt> list;
+  for (const c10::IValue& item : constant.toListRef())
+    list.push_back(item.isSymInt() ? integer(item.toSymInt()) : c10::SymInt(item.toInt()));
+  return to_constant(to_dims(list), guards);
+}
+
 }  // namespace
 
-c10::IValue to_constant(const Dims& dims) {
+c10::IValue to_constant(const Dims& dims, const std::shared_ptr<SizeGuards>& guards) {
   if (dims.is_fixed()) return c10::IValue(dims.fixed());
-  return c10::IValue(to_sym_ints(dims, nullptr));
+  return c10::IValue(to_sym_ints(dims, guards));
 }
 
 int64_t peek(const c10::SymInt& size) {
@@ -64,6 +84,15 @@ c10::IValue with_sizes(const c10::IValue& constant, c10::ArrayRef<int64_t> sizes
     using Node = std::conditional_t<std::is_same_v<Number, c10::SymInt>, SizeNode, FloatNode>;
     return evaluate(Node::in(number), sizes);
   });
+}
+
+c10::IValue with_sizes(const c10::IValue& constant, c10::ArrayRef<SizeExpression> sizes) {
+  return rewrite_sizes(constant, nullptr,
+                       [&](const auto& expression) { return expression.with_sizes(sizes); });
+}
+
+c10::IValue with_guards(const c10::IValue& constant, const std::shared_ptr<SizeGuards>& guards) {
+  return rewrite_sizes(constant, guards, [](const auto& expression) { return expression; });
 }
 
 c10::IValue with_peeked_sizes(const c10::IValue& constant) {
