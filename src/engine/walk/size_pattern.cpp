@@ -31,7 +31,14 @@ SizePattern SizePattern::given_up(const std::vector<int64_t>& sizes) const {
   return SizePattern(sizes, /*may_widen=*/was_all_);
 }
 
+SizePattern SizePattern::for_only(const std::vector<int64_t>& sizes) const {
+  SizePattern only(sizes);
+  only.general_ = std::make_shared<const SizePattern>(*this);
+  return only;
+}
+
 SizePattern SizePattern::widened(const std::vector<int64_t>& sizes) const {
+  if (general_ != nullptr) return general_->widened(sizes);
   SizePattern wider(sizes, may_widen_);
   if (!may_widen_) return wider;
   wider.was_all_ = was_all_;
@@ -39,6 +46,8 @@ SizePattern SizePattern::widened(const std::vector<int64_t>& sizes) const {
   wider.symbols_.resize(sizes.size(), kFixed);
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (symbol(i) == kFixed && sizes[i] == sizes_[i]) continue;
+    // Most decisions are about 0 and 1: what is made for these says nothing about others.
+    if (sizes[i] == 0 || sizes[i] == 1) return for_only(sizes);
     const auto next = static_cast<int32_t>(numbers.size());
     const auto [number, is_new] = numbers.try_emplace({symbol(i), sizes_[i], sizes[i]}, next);
     if (is_new) wider.before_.push_back(sizes_[i]);

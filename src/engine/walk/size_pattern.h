@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -23,7 +24,8 @@ class SizePattern {
   /// The same for those that are multiples of one of these numbers.
   static SizePattern multiples_of(const std::vector<int64_t>& changing, std::vector<int64_t> sizes,
                                   const std::vector<bool>& are_shared);
-  /// Lets those change that are other ones in `sizes`, if any may.
+  /// Lets those change that are other ones in `sizes`, if any may. Where one of them is 0 or 1
+  /// there, nothing may in what is made for these.
   SizePattern widened(const std::vector<int64_t>& sizes) const;
   /// What is left if no graph can be made in which these change: nothing may, for good, unless more
   /// were let change than were seen to.
@@ -40,11 +42,15 @@ class SizePattern {
   std::optional<std::vector<int64_t>> match(const std::vector<int64_t>& sizes) const;
 
  private:
+  SizePattern for_only(const std::vector<int64_t>& sizes) const;
+
   std::vector<int64_t> sizes_;
   bool may_widen_;
   bool was_all_ = false;          ///< some may change that were never seen to
   std::vector<int32_t> symbols_;  ///< for each position; empty: all are fixed
   std::vector<int64_t> before_;   ///< for each changing size
+  /// The pattern for others, of which these sizes are an exception; null: they are none.
+  std::shared_ptr<const SizePattern> general_;
 };
 
 }  // namespace ahead::engine
