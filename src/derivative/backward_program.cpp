@@ -104,12 +104,14 @@ BackwardProgram::PartPtr BackwardProgram::compile(const std::vector<at::Tensor>&
                              layouts),
         compiler_);
   } catch (const Unsupported&) {
-    return compile(graph_for(defined, wanted), compiler_);
+    return compile(graph_for(defined, wanted, Layouts::AsTraced), compiler_);
   }
 }
 
-Graph BackwardProgram::graph_for(const Mask& defined, const Mask& wanted) const {
-  return without_tangents(graph_, reach_, defined, wanted, /*any_layout=*/false);
+Graph BackwardProgram::graph_for(const Mask& defined, const Mask& wanted, Layouts layouts) const {
+  const bool is_any = layouts == Layouts::Any;
+  Graph graph = without_tangents(graph_, reach_, defined, wanted, is_any);
+  return is_any ? for_any_tangent_layout(graph) : graph;
 }
 
 BackwardProgram::PartPtr BackwardProgram::complete() {
@@ -156,7 +158,8 @@ BackwardProgram::PartPtr BackwardProgram::rare(const std::vector<at::Tensor>& ta
             " combinations of results that are differentiated and of gradients that are asked "
             "for: backwards for others are made each time that they are run. Return fewer results "
             "from a compiled function, or differentiate them together.");
-  return compile(graph_for(defined, wanted), runtime::find_backend("interpreter"));
+  return compile(graph_for(defined, wanted, Layouts::AsTraced),
+                 runtime::find_backend("interpreter"));
 }
 
 size_t BackwardProgram::num_variants() const {

@@ -48,7 +48,7 @@ class BackwardProgram final : public runtime::BackwardVariants {
 
   PartPtr variant(const std::vector<at::Tensor>& tangents, const Mask& wanted) override;
   size_t num_variants() const override;
-  Graph graph_for(const Mask& defined, const Mask& wanted) const override;
+  Graph graph_for(const Mask& defined, const Mask& wanted, Layouts layouts) const override;
 
  private:
   using Key = std::vector<int64_t>;

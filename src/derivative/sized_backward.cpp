@@ -30,8 +30,8 @@ class SizedBackward final : public runtime::BackwardVariants {
     return special == nullptr ? 0 : special->num_variants();
   }
 
-  Graph graph_for(const Mask& defined, const Mask& wanted) const override {
-    return special()->graph_for(defined, wanted);
+  Graph graph_for(const Mask& defined, const Mask& wanted, Layouts layouts) const override {
+    return general_->graph_for(defined, wanted, layouts);
   }
 
  private:

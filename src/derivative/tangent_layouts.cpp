@@ -79,10 +79,14 @@ std::vector<TensorMeta> input_metas(const Graph& backward,
 
 }  // namespace
 
+Graph for_any_tangent_layout(const Graph& backward) {
+  return LayoutFreedom(backward).run();
+}
+
 Graph with_tangent_layouts(const Graph& backward, const std::vector<TensorMeta>& tangents) {
   if (tracing::Tracer::current() != nullptr)
     throw Unsupported("compile", "a backward cannot be traced inside a traced function.");
-  const Interpreter interpreter(LayoutFreedom(backward).run());
+  const Interpreter interpreter(for_any_tangent_layout(backward));
   const auto replay = [&](const std::vector<at::Tensor>& arguments) {
     return interpreter.replay(std::vector<at::Tensor>(arguments));
   };

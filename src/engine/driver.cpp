@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <c10/util/FunctionRef.h>
 #include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/engine.h>
@@ -10,6 +11,7 @@
 #include <chrono>
 #include <iostream>
 #include <map>
+#include <typeinfo>
 
 #include "ahead/errors.h"
 #include "ahead/mark.h"
@@ -20,6 +22,7 @@
 #include "engine/walk/backward.h"
 #include "observe/recorder/recorder.h"
 #include "runtime/backends.h"
+#include "runtime/node/compiled_node.h"
 #include "tensors/size_marks.h"
 #include "trace/tracer.h"
 
@@ -74,6 +77,15 @@ bool may_lift(const Settings& settings) {
          runtime::traits_of(settings.options.backend).takes_sizes;
 }
 
+/// Visits what nodes of compiled functions say of the sizes for which their programs ran: where
+/// these stand among a backward's sizes, and how many they are.
+void for_each_program(const Backward& backward, c10::function_ref<void(size_t, size_t)> visit) {
+  for (const Step& step : backward.steps()) {
+    if (step.num_size_inputs != 0 && typeid(*step.node) == typeid(runtime::CompiledNode))
+      visit(step.first_size, step.num_size_inputs);
+  }
+}
+
 /// Which of a backward's sizes are those of dimensions. Others are strides, and numbers that nodes
 /// hold, which are often equal to a dimension by chance.
 std::vector<bool> find_dimensions(const Backward& backward) {
@@ -92,12 +104,20 @@ std::vector<bool> find_dimensions(const Backward& backward) {
     if (const auto first = backward.sizes_of_input(i))
       mark(*first, static_cast<size_t>(backward.inputs()[i].dim()));
   }
+  for_each_program(backward, mark);
   return are;
 }
 
-/// The sizes of dimensions that are marked as changing, among the tensors that nodes hold.
+/// The sizes of dimensions that are marked as changing, among the tensors that nodes hold, and
+/// those for which a program for many sizes ran.
 std::vector<int64_t> find_marked(const Backward& backward) {
   std::vector<int64_t> marked;
+  for_each_program(backward, [&](size_t first, size_t count) {
+    for (size_t i = first; i < first + count; ++i) {
+      const int64_t size = backward.sizes()[i];
+      if (size < -1 || size > 1) marked.push_back(size);
+    }
+  });
   for (size_t i = 0; i < backward.inputs().size(); ++i) {
     const at::Tensor& input = backward.inputs()[i];
     if (!backward.sizes_of_input(i) || tensors::changing_dims(input) == 0) continue;

@@ -79,6 +79,8 @@ class Frame {
   /// `detach`: passes arguments as tensors that do not require grad, as kernels below autograd see
   /// them; a few kernels ask.
   void bind(std::vector<at::Tensor>&& args, bool detach);
+  /// Computes constants with the sizes of a trace, of which they are made.
+  void trace_sizes(const std::shared_ptr<SizeGuards>& guards);
   void run() { run_to(plan_.calls.size()); }
   /// Runs the first `end` calls, but for those that have run already.
   void run_to(size_t end) {
@@ -200,6 +202,14 @@ void Frame::find_sizes(const at::Tensor& given) {
     c10::IValue constant = with_sizes(sized.constant, sizes_);
     if (sized.is_tensor) constant = wrap_number(constant.toScalar(), sized.is_float);
     sized_.push_back(std::move(constant));
+  }
+}
+
+void Frame::trace_sizes(const std::shared_ptr<SizeGuards>& guards) {
+  for (const Plan::Sized& sized : plan_.sized) {
+    if (sized.is_tensor)
+      throw Unsupported("trace", "a number that changes with sizes stands where a tensor may.");
+    sized_.push_back(with_guards(sized.constant, guards));
   }
 }
 
@@ -461,8 +471,10 @@ std::vector<at::Tensor> Interpreter::Plan::run(std::vector<at::Tensor>&& args) c
   return frame.results();
 }
 
-std::vector<at::Tensor> Interpreter::Plan::replay(std::vector<at::Tensor>&& args) const {
+std::vector<at::Tensor> Interpreter::Plan::replay(std::vector<at::Tensor>&& args,
+                                                  const std::shared_ptr<SizeGuards>& guards) const {
   Frame frame(*this);
+  if (guards != nullptr) frame.trace_sizes(guards);
   frame.bind(std::move(args), /*detach=*/false);
   c10::impl::ExcludeDispatchKeyGuard below_autocast(c10::autocast_dispatch_keyset);
   frame.replay();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ahead/interpret.h"
+#include "ir/sizes/size_guards.h"
 
 namespace ahead {
 
@@ -100,8 +101,10 @@ struct Interpreter::Plan {
                 const aot::GraphCompiler& sub_graphs = {}, const std::vector<bool>& donated = {});
   /// Interpreter::operator(), for a caller that is below autograd and autocast already.
   std::vector<at::Tensor> run(std::vector<at::Tensor>&& args) const;
-  /// Interpreter::replay().
-  std::vector<at::Tensor> replay(std::vector<at::Tensor>&& args) const;
+  /// Interpreter::replay(). Constants made of sizes are those of a trace whose sizes change, which
+  /// notes there what it decides.
+  std::vector<at::Tensor> replay(std::vector<at::Tensor>&& args,
+                                 const std::shared_ptr<SizeGuards>& guards = nullptr) const;
   /// Whether a tensor is like the one that the graph was made for, but for its strides. Where sizes
   /// are an argument, or not known yet, they may be others.
   bool takes(const Parameter& parameter, const at::Tensor& given) const;

@@ -28,6 +28,21 @@ const std::string* node_name(const torch::autograd::Node& node) {
   return name;
 }
 
+/// A meta tensor that lies as described, for the sizes of the run that is being written down.
+at::Tensor meta_of_this_run(const TensorMeta& meta, const std::shared_ptr<SizeGuards>& guards) {
+  const c10::ArrayRef<int64_t> values =
+      guards == nullptr ? c10::ArrayRef<int64_t>() : c10::ArrayRef<int64_t>(guards->values());
+  const auto sizes = meta.sizes.at(values), strides = meta.strides.at(values);
+  const int64_t offset = meta.offset.at(values);
+  at::Tensor lies(at::detail::empty_strided_meta(sizes, strides, meta.dtype));
+  if (offset == 0) return lies;
+  const auto bytes = at::detail::computeStorageNbytes(sizes, strides, lies.element_size(), offset);
+  at::Tensor memory(at::detail::empty_strided_meta(
+      {static_cast<int64_t>(bytes / lies.element_size())}, {1}, meta.dtype));
+  memory.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
+  return memory;
+}
+
 }  // namespace
 
 GraphWriter::GraphWriter(Tracer& tracer)
@@ -59,12 +74,17 @@ Node* GraphWriter::record(const Operator& op, std::vector<Argument> args) {
 }
 
 at::Tensor GraphWriter::add_input(Slot slot, TensorMeta meta) {
+  return stand_for(graph_.add_input(slot, std::move(meta)));
+}
+
+at::Tensor GraphWriter::stand_for(Value* value) {
   BelowTracing below;
-  at::Tensor shape(at::detail::empty_strided_meta(meta.sizes, meta.strides, meta.dtype));
-  const at::Device device = meta.device;
-  Value* value = graph_.add_input(slot, std::move(meta));
+  const TensorMeta& meta = value->meta;
+  auto layout = std::make_shared<const Layout>(Layout{meta.sizes, meta.strides, meta.offset});
+  const bool is_fixed = layout->is_fixed();
   at::Tensor traced = at::functionalization::impl::to_functional_tensor(make_fake(
-      std::move(shape), device, value, c10::intrusive_ptr<Tracer>::reclaim_copy(&tracer_)));
+      meta_of_this_run(meta, tracer_.outside().guards()), meta.device, value,
+      c10::intrusive_ptr<Tracer>::reclaim_copy(&tracer_), is_fixed ? nullptr : std::move(layout)));
   seal_storage(traced);
   return traced;
 }

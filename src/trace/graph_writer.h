@@ -35,6 +35,9 @@ class GraphWriter {
   Node* record(const Operator& op, std::vector<Argument> args);
   /// Adds an input that looks like this, and returns the traced tensor that stands for it.
   at::Tensor add_input(Slot slot, TensorMeta meta);
+  /// The traced tensor that stands for a value of the graph, which nothing stands for yet. Its
+  /// layout may have symbols.
+  at::Tensor stand_for(Value* value);
   /// Adds the tangent of the graph output at this position, which is traced as `output`.
   at::Tensor add_tangent(const at::Tensor& output, int32_t position);
 

@@ -3,7 +3,7 @@
 
 #include <regex>
 
-#include "ahead/compiled_autograd.h"
+#include "ahead/ahead.h"
 #include "conformance/ca_functions.h"
 #include "support/engine_check.h"
 
@@ -58,6 +58,74 @@ TEST(CaBasic, test_compiled_autograd_does_not_specialize_on_bw_symints) {
   const std::string text = compiled_autograd::graphs().back()->str();
   const std::regex reshaped(R"(aten\.(_unsafe_view|view|reshape)\(%\w+, \[size\("s\d+"\), 6\])");
   EXPECT_TRUE(std::regex_search(text, reshaped)) << text;
+}
+
+/// A model and the same one compiled, trained side by side.
+struct SideBySide {
+  torch::nn::Sequential net{torch::nn::Linear(4, 4), torch::nn::ReLU(), torch::nn::Linear(4, 4)};
+  Compiled<torch::nn::Sequential> compiled = compile(net);
+  bool is_marked = false;
+
+  /// How many captures the backward for each of these sizes made.
+  std::vector<uint64_t> captures_for(const std::vector<int64_t>& sizes) {
+    std::vector<uint64_t> captures;
+    for (const int64_t size : sizes) {
+      const at::Tensor x = torch::randn({size, 4});
+      if (is_marked) mark_dynamic(x, 0);
+      net->zero_grad();
+      net->forward(x).sum().backward();
+      const Tensors expected = grads_of(*net);
+      const uint64_t before = compiled_autograd::stats().captures;
+      net->zero_grad();
+      const compiled_autograd::Enable on({.fullgraph = true});
+      compiled(x).sum().backward();
+      expect_same(expected, grads_of(*net));
+      captures.push_back(compiled_autograd::stats().captures - before);
+    }
+    return captures;
+  }
+};
+using Counts = std::vector<uint64_t>;
+
+TEST(CaSizes, test_dynamic_shapes_from_forward) {
+  SideBySide sides;
+  compiled_autograd::reset();
+  // Calls of sizes that were not seen are observed, and leave eager's nodes.
+  EXPECT_EQ(sides.captures_for({3, 4, 5, 6}), (Counts{1, 1, 0, 0})) << all_reasons();
+  sides.captures_for({3, 4, 5, 6});
+  compiled_autograd::reset();
+  const uint64_t hits = sides.compiled.stats().cache_hits;
+  // What a program saved says which sizes change, so the first capture is for all.
+  EXPECT_EQ(sides.captures_for({3, 4, 5, 6}), (Counts{1, 0, 0, 0})) << all_reasons();
+  EXPECT_EQ(sides.compiled.stats().cache_hits - hits, 4u);
+}
+
+TEST(CaSizes, test_dynamic_shapes_eager_node) {
+  const at::Tensor w = leaf({4, 4});
+  const auto function = [&](const at::Tensor& x) { return x.matmul(w).relu(); };
+  auto compiled = compile(function);
+  for (const int64_t size : {3, 5, 7, 3, 5, 7}) compiled(torch::randn({size, 4}));
+  compiled_autograd::reset();
+  for (const int64_t size : {5, 7, 3}) {
+    const at::Tensor x = torch::randn({size, 4});
+    const at::Tensor expected = torch::autograd::grad({function(x).sum()}, {w})[0];
+    const compiled_autograd::Enable on({.fullgraph = true});
+    expect_same({expected}, {torch::autograd::grad({compiled(x).sum()}, {w})[0]});
+  }
+  EXPECT_EQ(compiled_autograd::stats().captures, 1u) << all_reasons();
+  EXPECT_EQ(compiled.stats().eager_calls, 0u);
+}
+
+TEST(CaSizes, test_dynamic_shapes_annotations) {
+  SideBySide sides;
+  sides.is_marked = true;
+  compiled_autograd::reset();
+  EXPECT_EQ(sides.captures_for({3, 5}), (Counts{1, 0})) << all_reasons();
+  sides.captures_for({3, 5, 3, 5});
+  compiled_autograd::reset();
+  const uint64_t hits = sides.compiled.stats().cache_hits;
+  EXPECT_EQ(sides.captures_for({5, 3}), (Counts{1, 0})) << all_reasons();
+  EXPECT_EQ(sides.compiled.stats().cache_hits - hits, 2u);
 }
 
 TEST(CaSizes, test_torch_compile_api_dynamic_shapes) {

@@ -90,6 +90,10 @@ Mode sizes_mode() {
   return {{.call_numbers = true}, check_sizes};
 }
 
+Mode captured_sizes_mode() {
+  return {{.call_numbers = true}, check_captured_sizes};
+}
+
 Mode wrappers_mode() {
   return {{.sharing = Sharing::Often, .wrappers = true}, check_compiled};
 }

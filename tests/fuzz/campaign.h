@@ -27,6 +27,8 @@ Mode native_mode();
 Mode effects_mode();
 /// Compiles programs and calls each with many sizes.
 Mode sizes_mode();
+/// The same, and captures their backwards.
+Mode captured_sizes_mode();
 /// Programs with wrapper tensors among the inputs; and such, called with many sizes.
 Mode wrappers_mode();
 Mode sized_wrappers_mode();

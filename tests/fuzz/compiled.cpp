@@ -291,6 +291,12 @@ Verdict check_sizes(const Program& program) {
   return registers_hook(reason) ? Verdict() : Verdict{Verdict::Kind::Unsupported, reason, "", ""};
 }
 
+Verdict check_captured_sizes(const Program& program) {
+  compiled_autograd::reset();
+  const compiled_autograd::Enable on;
+  return check_sizes(program);
+}
+
 Verdict check_native(const Program& program) {
   at::AutoGradMode mode(!program.no_grad);
   Options options{

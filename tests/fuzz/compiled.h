@@ -18,4 +18,7 @@ Verdict check_native(const Program& program);
 /// numbers, and compares each call with eager mode. Sizes for which eager throws are left out.
 Verdict check_sizes(const Program& program);
 
+/// The same with all backwards captured, which eager's are not.
+Verdict check_captured_sizes(const Program& program);
+
 }  // namespace ahead::fuzz

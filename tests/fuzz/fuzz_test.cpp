@@ -90,6 +90,10 @@ TEST_P(Fuzz, CompiledProgramsOfManySizesWithWrappers) {
   run(Campaign(sized_wrappers_mode()), 200, 0.4);
 }
 
+TEST_P(Fuzz, CompiledBackwardsOfManySizes) {
+  run(Campaign(captured_sizes_mode()), 200, 0.1);
+}
+
 TEST_P(Fuzz, CompiledProgramsWithWrappers) {
   run(Campaign(wrappers_mode()), 200, 0.4);
 }

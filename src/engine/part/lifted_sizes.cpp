@@ -22,10 +22,16 @@ Dims LiftedSizes::dims(size_t first, size_t count) const {
   return dims;
 }
 
+/// A size that does not change is no Dim: it may be a floating-point number by its bits.
+c10::SymInt LiftedSizes::held_size(size_t position) const {
+  if (pattern_->symbol(position) == SizePattern::kFixed) return backward_.sizes()[position];
+  return to_sym_int(dim(position), guards_);
+}
+
 void LiftedSizes::lift_held(std::vector<std::optional<c10::SymInt>>& held) const {
   for (const Step& step : backward_.steps()) {
     for (uint32_t i = 0; i < step.num_size_inputs; ++i)
-      held[step.first_size_input + i] = to_sym_int(dim(step.first_size + i), guards_);
+      held[step.first_size_input + i] = held_size(step.first_size + i);
   }
 }
 

@@ -42,6 +42,7 @@ class LiftedSizes {
 
  private:
   Dim dim(size_t position) const;
+  c10::SymInt held_size(size_t position) const;
   c10::IValue number(const c10::IValue& now, size_t position) const;
 
   Backward& backward_;

@@ -112,6 +112,13 @@ class CompiledNode final : public torch::autograd::Node {
   torch::autograd::Edge edge_of_output(size_t index, const at::Tensor& output);
   void set_history(const BackwardPlan::Saved& saved, const at::Tensor& unpacked);
   bool find_chain_watched() const;
+  std::vector<c10::SymInt> traced_sizes(torch::dynamo::autograd::SwapSavedVariables& saved) const;
+  Graph traced_graph(const torch::autograd::variable_list& gradients,
+                     const std::vector<c10::SymInt>& sizes,
+                     BackwardVariants::Layouts layouts) const;
+  torch::autograd::variable_list trace_graph(std::vector<at::Tensor>&& args,
+                                             const torch::autograd::variable_list& gradients,
+                                             const std::vector<c10::SymInt>& sizes) const;
   torch::autograd::variable_list keep_traced(torch::autograd::variable_list&& gradients);
   bool is_own(const at::Tensor& output) const;
   void clear();

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 
-#include "ahead/interpret.h"
+#include "interpreter/plan.h"
 #include "runtime/node/compiled_node.h"
 #include "runtime/node/hand_over.h"
 #include "runtime/node/leaf_edges.h"
+#include "trace/inlined_graph.h"
+#include "trace/tracer.h"
 
 /// A compiled function's node in the hands of compiled autograd.
 namespace ahead::runtime {
@@ -72,6 +74,8 @@ void CompiledNode::compiled_args(CompiledNodeArgs& args) const {
   is_chain_watched_ = find_chain_watched();
   TORCH_CHECK(!is_chain_watched_, "it hands over gradients to hooks before others are made");
   args.collect(plan_->backward.program->id());
+  args.collect(fits_autocast());
+  for (const int64_t size : plan_->backward.program->sizes()) args.collect(c10::SymInt(size));
   args.collect(variables_, /*is_output=*/true);
   for (const Intermediate& intermediate : intermediates_) {
     check_version(intermediate);
@@ -79,10 +83,53 @@ void CompiledNode::compiled_args(CompiledNodeArgs& args) const {
   }
 }
 
+/// The program's sizes as compiled autograd wants them: those that change are its symbols.
+std::vector<c10::SymInt> CompiledNode::traced_sizes(SwapSavedVariables& saved) const {
+  std::vector<c10::SymInt> sizes;
+  for (const int64_t known : plan_->backward.program->sizes()) {
+    c10::SymInt size = known;
+    saved.before(size);
+    sizes.push_back(size);
+    saved.after(size);
+  }
+  return sizes;
+}
+
+/// The graph for these gradients as a part of the trace that is running.
+Graph CompiledNode::traced_graph(const variable_list& gradients,
+                                 const std::vector<c10::SymInt>& sizes,
+                                 BackwardVariants::Layouts layouts) const {
+  BackwardVariants::Mask defined;
+  for (const at::Tensor& gradient : gradients) defined.push_back(gradient.defined());
+  const Graph graph = plan_->backward.program->graph_for(defined, wanted_gradients(), layouts);
+  return tracing::over_traced_sizes(graph, sizes);
+}
+
+/// Writes the backward graph down for traced tensors. Where sizes may change, the program says for
+/// all of them what its operators return. Gradients that lie otherwise than it expects are not
+/// copied, since operators may round otherwise then.
+variable_list CompiledNode::trace_graph(std::vector<at::Tensor>&& args,
+                                        const variable_list& gradients,
+                                        const std::vector<c10::SymInt>& sizes) const {
+  Graph graph = traced_graph(gradients, sizes, BackwardVariants::Layouts::AsTraced);
+  bool all_lie_as_expected = true;
+  for (const at::Tensor& gradient : gradients) {
+    const Value& input = *graph.inputs()[args.size()].value;
+    if (gradient.defined() && input.is_used())
+      all_lie_as_expected &= tracing::lies_as(gradient, input.meta);
+    args.push_back(gradient);
+  }
+  const std::shared_ptr<SizeGuards>& guards = tracing::Tracer::current()->outside().guards();
+  if (guards != nullptr && all_lie_as_expected) return tracing::inline_traced(graph, args);
+  if (!all_lie_as_expected) graph = traced_graph(gradients, sizes, BackwardVariants::Layouts::Any);
+  return Interpreter::Plan(graph).replay(std::move(args), guards);
+}
+
 variable_list CompiledNode::apply_with_saved(const variable_list& gradients,
                                              SwapSavedVariables& saved) {
   check_hooks(gradients);
   if (!fits_autocast()) throw_other_autocast();
+  const std::vector<c10::SymInt> sizes = traced_sizes(saved);
   const Swapped swapped(*this, saved);
   std::vector<at::Tensor> args;
   for (const BackwardPlan::Saved& one : plan_->backward.saved) {
@@ -91,15 +138,7 @@ variable_list CompiledNode::apply_with_saved(const variable_list& gradients,
                        ? intermediates_[place].tensor
                        : variables_[place].unpack(getptr()));
   }
-  variable_list tangents = gradients;
-  lay_out_all(tangents, plan_->backward.program->tangents());
-  BackwardVariants::Mask defined;
-  for (at::Tensor& tangent : tangents) {
-    defined.push_back(tangent.defined());
-    args.push_back(std::move(tangent));
-  }
-  const Graph graph = plan_->backward.program->graph_for(defined, wanted_gradients());
-  variable_list results = Interpreter(graph).replay(std::move(args));
+  variable_list results = trace_graph(std::move(args), gradients, sizes);
   return chain() == nullptr ? results : keep_traced(std::move(results));
 }
 

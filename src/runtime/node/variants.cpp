@@ -30,10 +30,11 @@ BackwardVariants::BackwardVariants(const Graph& graph, Order order)
   }
 }
 
-BackwardVariants::BackwardVariants(const BackwardVariants& general, c10::ArrayRef<int64_t> sizes)
-    : id_(next_id()),
+BackwardVariants::BackwardVariants(const BackwardVariants& general, std::vector<int64_t> sizes)
+    : id_(general.id_),
+      sizes_(std::move(sizes)),
       order_(general.order_),
-      saved_(at_sizes(general.saved_, sizes)),
-      tangents_(at_sizes(general.tangents_, sizes)) {}
+      saved_(at_sizes(general.saved_, sizes_)),
+      tangents_(at_sizes(general.tangents_, sizes_)) {}
 
 }  // namespace ahead::runtime

@@ -38,9 +38,12 @@ class BackwardVariants {
   /// How many there are so far.
   virtual size_t num_variants() const = 0;
 
-  /// The graph for one combination of defined tangents, laid out as in the trace, and wanted
-  /// gradients.
-  virtual Graph graph_for(const Mask& defined, const Mask& wanted) const = 0;
+  /// How a graph expects tangents: laid out as in the trace, or in any way, if its operators are
+  /// called one by one.
+  enum class Layouts : uint8_t { AsTraced, Any };
+  /// The graph for one combination of defined tangents and wanted gradients. `sizes()` are its
+  /// symbols, with the input Sizes, if there are any.
+  virtual Graph graph_for(const Mask& defined, const Mask& wanted, Layouts layouts) const = 0;
 
   /// The gradients, by number, in the order in which eager would hand them over.
   struct Order {
@@ -50,8 +53,11 @@ class BackwardVariants {
     std::vector<bool> is_end;
   };
   const Order& order() const { return order_; }
-  /// A number that no other backward of this process has or had.
+  /// A number that no other backward of this process has or had, but those of the same program for
+  /// other sizes.
   uint64_t id() const { return id_; }
+  /// The sizes for which this is the backward of a program for many; none: it is no such.
+  const std::vector<int64_t>& sizes() const { return sizes_; }
   /// The layout in which each tangent is expected where nothing is known of it.
   const std::vector<TensorMeta>& tangents() const { return tangents_; }
   /// The layout in which each saved value is expected.
@@ -61,10 +67,11 @@ class BackwardVariants {
   /// The graph takes Saved values, then Tangents and maybe Sizes, and returns gradients.
   BackwardVariants(const Graph& graph, Order order);
   /// The same backward as another one, where sizes are these.
-  BackwardVariants(const BackwardVariants& general, c10::ArrayRef<int64_t> sizes);
+  BackwardVariants(const BackwardVariants& general, std::vector<int64_t> sizes);
 
  private:
   const uint64_t id_;
+  const std::vector<int64_t> sizes_;
   const Order order_;
   std::vector<TensorMeta> saved_, tangents_;
 };
