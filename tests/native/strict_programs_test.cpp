@@ -85,7 +85,7 @@ TEST(StrictPrograms, ModelsTrain) {
     for (int i = 0; i < 3; ++i)
       expect_same_bits(step(compiled), expected, workload.name + ", step " + std::to_string(i));
     // Between products there is but one operator there.
-    const bool has_groups = workload.name != "mlp" && workload.name != "tiny";
+    const bool has_groups = workload.name != "mlp";
     EXPECT_EQ(compiled.stats().kernels > 0, has_groups) << workload.name;
     EXPECT_EQ(compiled.stats().eager_calls, 0U) << workload.name;
   }
@@ -291,8 +291,8 @@ TEST(StrictPrograms, KernelsOfTheBackground) {
 
 /// What is left says why.
 TEST(StrictPrograms, SayWhatIsLeftToATen) {
-  auto compiled = ahead::compile(
-      [](const Tensor& x) { return (torch::gelu(x) * 2 + 1).relu(); }, strictly());
+  auto compiled =
+      ahead::compile([](const Tensor& x) { return (torch::gelu(x) * 2 + 1).relu(); }, strictly());
   for (int call = 0; call < 3; ++call) compiled(torch::randn({9, 9}));
   std::string text;
   for (const Program& program : compiled.programs()) {

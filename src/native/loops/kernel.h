@@ -57,7 +57,8 @@ struct Kernel {
     void (*fail)();
   };
 
-  std::string name;  ///< made of the operators
+  std::string name;     ///< made of the operators
+  bool strict = false;  ///< functions are those of the library that ATen calls
   Sizes rows, columns;
   std::vector<Buffer> buffers;
   std::vector<Term> terms;  ///< operands stand before what uses them

@@ -16,6 +16,7 @@ class Lowering {
         nests_(graph),
         builder_(kernel_, strict),
         terms_(graph.value_capacity(), -1) {
+    kernel_.strict = strict;
     for (const Node& node : graph.nodes()) {
       if (const Member* member = nests_.member(&node)) members_.push_back(member);
     }

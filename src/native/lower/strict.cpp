@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "native/loops/kernel.h"
+#include "native/loops/library_functions.h"
 
 namespace ahead::native {
 namespace {
@@ -61,14 +62,21 @@ bool exact_sum(const Node& node) {
   return node.args()[1].is_value() && of_one_shape(node);
 }
 
-/// Other powers, and square roots, are those of a library; in 16 bits ATen rounds here and there.
+/// A function that ATen lets a library compute.
+template <Op op>
+bool by_library(const Node& node) {
+  return full(node) && is_exact_by_library(op, *compute_type(result_dtype(node)));
+}
+
+/// Other powers are those of C's library; in 16 bits ATen rounds here and there.
 bool exact_power(const Node& node) {
   const at::Scalar exponent = node.args()[1].constant().toScalar();
   if (exponent.isComplex() || !alike(node)) return false;
   const double number = exponent.toDouble();
   if (number == 1 || number == 2) return true;
   if (!is_full(result_dtype(node))) return number == 3 && exponent.isIntegral(false);
-  return number == 0 || number == 3 || number == -0.5 || number == -1 || number == -2;
+  return number == 0 || number == 3 || number == -0.5 || number == -1 || number == -2 ||
+         (number == 0.5 && by_library<Op::Sqrt>(node));
 }
 
 /// Weights of half and more lead to zeros of either sign.
@@ -103,6 +111,15 @@ const ExactRule exact_rules[] = {
     {"aten.square", alike},
     {"aten.reciprocal", alike},
     {"aten.rsqrt", full},
+    {"aten.sqrt", by_library<Op::Sqrt>},
+    {"aten.exp", by_library<Op::Exp>},
+    {"aten.log", by_library<Op::Log>},
+    {"aten.log2", by_library<Op::Log2>},
+    {"aten.log10", by_library<Op::Log10>},
+    {"aten.erf", by_library<Op::Erf>},
+    {"aten.tanh", by_library<Op::Tanh>},
+    {"aten.sin", by_library<Op::Sin>},
+    {"aten.cos", by_library<Op::Cos>},
     {"aten.pow.Tensor_Scalar", exact_power},
     {"aten.floor", alike},
     {"aten.ceil", alike},

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "native/loops/library_functions.h"
 #include "native/print/type_words.h"
 
 namespace ahead::native {
@@ -195,7 +196,8 @@ std::string Expressions::arithmetic(const Term& term) const {
       };
       for (const auto& [op, name] : functions) {
         if (op != term.op) continue;
-        std::string call = std::string(name) + "(" + operand(0);
+        const char* const whose = kernel_.strict && is_by_library(op) ? "library_" : "";
+        std::string call = whose + std::string(name) + "(" + operand(0);
         for (size_t i = 1; i < term.operands.size(); ++i) call += ", " + operand(i);
         return call + ")";
       }

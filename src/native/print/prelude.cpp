@@ -31,13 +31,13 @@ bool is_wide_type(std::string_view identifier) {
   return identifier == "D" || identifier == "L" || identifier == "UL";
 }
 
-std::array<std::span<const Word>, 6> all_words() {
-  return {basic_words(), memory_words(), arithmetic_words(),
-          table_words(), float_words(),  double_words()};
+std::array<std::span<const Word>, 7> all_words() {
+  return {basic_words(), memory_words(), arithmetic_words(), table_words(),
+          float_words(), double_words(), library_words()};
 }
 
-/// A function that a kernel calls more often is compiled once, by itself: inlining it so often takes
-/// a compiler longer than all the rest.
+/// A function that a kernel calls more often is compiled once, by itself: inlining it so often
+/// takes a compiler longer than all the rest.
 constexpr size_t most_inlined = 16;
 
 /// The definition of a function that is called rather than inlined.
@@ -80,7 +80,8 @@ class Dictionary {
       const Word& word = *entries_[i].word;
       const auto found = calls.find(word.name);
       const bool is_called = found != calls.end() && found->second > most_inlined;
-      text += (is_called ? called(word.text) : word.text).substr(1);  // without the first line break
+      text +=
+          (is_called ? called(word.text) : word.text).substr(1);  // without the first line break
     }
     return text;
   }

@@ -27,12 +27,14 @@ std::string with_prelude(const std::string& kernel, int lanes);
 uint64_t hash_of_words();
 
 /// The words for loading, storing and converting, for arithmetic and reductions, for functions of
-/// float32 and of float64; each only names words that come before it in this order.
+/// float32 and of float64, and for those of a library; each only names words that come before it in
+/// this order.
 std::span<const Word> basic_words();
 std::span<const Word> memory_words();
 std::span<const Word> arithmetic_words();
 std::span<const Word> table_words();
 std::span<const Word> float_words();
 std::span<const Word> double_words();
+std::span<const Word> library_words();
 
 }  // namespace ahead::native
