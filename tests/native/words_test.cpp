@@ -9,6 +9,8 @@
 #include <numeric>
 
 #include "ahead/errors.h"
+#include "native/lower/lower.h"
+#include "native/print/print_kernel.h"
 #include "native/variants.h"
 
 namespace ahead::native::words_test {
@@ -318,6 +320,19 @@ TEST(Prelude, HoldsWhatTheTextNames) {
   EXPECT_EQ(text.find("tanh"), std::string::npos) << text;
   EXPECT_NE(with_prelude("D f(D x) { return exp(x); }\n", 8).find("INLINE D exp(D x)"),
             std::string::npos);
+}
+
+TEST(Prelude, TakesTheLanesOfAllKernels) {
+  for (const char* dtype : {"f32", "f64", "i64"}) {
+    const std::string type = dtype;
+    const Kernel kernel =
+        lower(Graph::parse("graph(%0: " + type + "[64] Primal 0):\n  %1: " + type +
+                           "[64] = aten.neg(%0)\n  return (%1 Output 0)\n"));
+    for (const int vector_bytes : {16, 32, 64}) {
+      const PrintedKernel printed = print_kernel(kernel, vector_bytes);
+      EXPECT_NO_THROW(with_prelude(printed.text, printed.lanes)) << dtype << ", " << vector_bytes;
+    }
+  }
 }
 
 TEST(Prelude, TakesPowersOfTwo) {

@@ -36,6 +36,8 @@ INLINE void for_columns_by_4(long n, Body body) {
 )";
 constexpr const char* full_vectors = "  for (; i + LANES <= n; i += LANES) body(i, Full{}, 0);\n";
 constexpr const char* rest_of_columns = "  if (i < n) body(i, Tail{(int)(n - i)}, 0);\n";
+/// Words are for no fewer.
+constexpr int fewest_lanes = 4;
 /// Bodies that cost more are not taken in parts.
 constexpr int short_body = 24;
 
@@ -50,7 +52,7 @@ class Printer {
     const bool is_wide =
         std::any_of(kernel.terms.begin(), kernel.terms.end(),
                     [](const Term& term) { return words_for(term.type).bytes == 8; });
-    printed_.lanes = vector_bytes / (is_wide ? 8 : 4);
+    printed_.lanes = std::max(vector_bytes / (is_wide ? 8 : 4), fewest_lanes);
   }
 
   PrintedKernel run() {
