@@ -1,7 +1,6 @@
 #include "derivative/sized_open_trace.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
 #include <mutex>
@@ -17,40 +16,23 @@
 namespace ahead::compiling {
 namespace {
 
-/// A tensor that a trace is to be made for, without its contents.
-struct InputLook {
-  std::optional<TensorMeta> meta;  ///< none: it is undefined
-  size_t same_as;                  ///< the first input that is this tensor
-};
-
-std::vector<InputLook> looks_of(const std::vector<at::Tensor>& inputs) {
-  std::vector<InputLook> looks;
-  for (size_t i = 0; i < inputs.size(); ++i) {
+/// Tensors that stand for inputs when a trace is made: they look alike, but have no memory. One that
+/// is an input several times is so again.
+std::vector<at::Tensor> stand_ins_for(const std::vector<at::Tensor>& inputs) {
+  std::vector<at::Tensor> stand_ins;
+  for (const at::Tensor& input : inputs) {
     const auto first = std::find_if(inputs.begin(), inputs.end(), [&](const at::Tensor& other) {
-      return other.is_same(inputs[i]);
+      return other.is_same(input);
     });
-    looks.push_back({inputs[i].defined() ? std::optional(TensorMeta::of(inputs[i])) : std::nullopt,
-                     static_cast<size_t>(first - inputs.begin())});
-  }
-  return looks;
-}
-
-std::vector<at::Tensor> stand_ins_for(const std::vector<InputLook>& looks) {
-  std::vector<at::Tensor> inputs;
-  for (size_t i = 0; i < looks.size(); ++i) {
-    const InputLook& look = looks[i];
-    if (look.same_as != i) {
-      inputs.push_back(inputs[look.same_as]);
+    const auto place = static_cast<size_t>(first - inputs.begin());
+    if (place < stand_ins.size()) {
+      stand_ins.push_back(stand_ins[place]);
       continue;
     }
-    inputs.emplace_back();
-    if (!look.meta) continue;
-    inputs.back() =
-        at::empty_strided(look.meta->sizes, look.meta->strides,
-                          at::TensorOptions(look.meta->dtype).device(look.meta->device));
-    inputs.back().set_requires_grad(look.meta->requires_grad);
+    stand_ins.push_back(input.defined() ? observe::shell_of(input) : at::Tensor());
+    if (input.defined()) stand_ins.back().set_requires_grad(input.requires_grad());
   }
-  return inputs;
+  return stand_ins;
 }
 
 }  // namespace
@@ -76,7 +58,7 @@ class OpenTraceAtSizes final : public runtime::DifferentiableBackward {
       : general_(std::move(general)),
         sizes_(std::move(sizes)),
         function_(std::move(function)),
-        inputs_(looks_of(inputs)),
+        inputs_(stand_ins_for(inputs)),
         captured_(std::move(captured)) {}
 
   const std::vector<Need>& needs() const override { return general_->needs; }
@@ -106,7 +88,7 @@ class OpenTraceAtSizes final : public runtime::DifferentiableBackward {
       const AutocastScope autocast(ambient_.autocast);
       const at::AutoGradMode grad_mode(ambient_.grad_mode);
       trace =
-          tracing::DifferentiableTrace::make(function_, stand_ins_for(inputs_), graph, captured);
+          tracing::DifferentiableTrace::make(function_, inputs_, graph, captured);
     }
     if (trace == nullptr) return nullptr;
     return make_open_trace_gradient(std::move(trace), graph, general_->joint, general_->halves,
@@ -116,7 +98,7 @@ class OpenTraceAtSizes final : public runtime::DifferentiableBackward {
   const std::shared_ptr<const General> general_;
   const std::vector<int64_t> sizes_;
   const aot::FlatFunction function_;
-  const std::vector<InputLook> inputs_;
+  const std::vector<at::Tensor> inputs_;  ///< those that stand for them
   const std::vector<observe::WeakTensor> captured_;
   const Ambient ambient_ = Ambient::current();
   std::mutex mutex_;
