@@ -270,7 +270,6 @@ Verdict check_sizes(const Program& program) {
     const CallPoints points{.exact_gradients = !eager.calls_are_chained() && !has_wrappers(program),
                             .has_wrappers = has_wrappers(program),
                             .double_backward = is_last && is_differentiated_twice(program),
-                            .double_backward_may_be_refused = has_wrappers(program),
                             .new_versions = false,
                             .write_to_outputs = is_last || !may_be_chained(program),
                             .writes_in_backward = true};
