@@ -115,7 +115,7 @@ class Frame {
       if (is_differentiable_copy(*call.op, stack_)) {
         copy_differentiably(stack_);
       } else {
-        call.op->callBoxed(stack_);
+        (traces_sizes_ ? for_numbers(*call.op) : *call.op).callBoxed(stack_);
       }
       store_results(call);
     }
@@ -130,6 +130,7 @@ class Frame {
   bool is_last_of_register(size_t output) const;
   at::Tensor& reg(int32_t index) { return registers_[static_cast<size_t>(index)]; }
   const c10::OperatorHandle& choose(const Plan::Call& call);
+  const c10::OperatorHandle& for_numbers(const c10::OperatorHandle& op) const;
   void push_operands(const Plan::Call& call);
   at::Tensor take(const Plan::Operand& operand);
   const Plan::Operand* push_list(const Plan::Operand* operand);
@@ -155,6 +156,7 @@ class Frame {
   std::vector<bool> handed_over_;   ///< by output; empty as long as none was
   std::vector<int64_t> sizes_;      ///< s0, s1, … of this run
   std::vector<c10::IValue> sized_;  ///< Plan::sized, for this run
+  bool traces_sizes_ = false;       ///< they are numbers of a trace
   Stack stack_;
 };
 
@@ -206,11 +208,21 @@ void Frame::find_sizes(const at::Tensor& given) {
 }
 
 void Frame::trace_sizes(const std::shared_ptr<SizeGuards>& guards) {
-  for (const Plan::Sized& sized : plan_.sized) {
-    if (sized.is_tensor)
-      throw Unsupported("trace", "a number that changes with sizes stands where a tensor may.");
+  traces_sizes_ = true;
+  for (const Plan::Sized& sized : plan_.sized)
     sized_.push_back(with_guards(sized.constant, guards));
+}
+
+/// The operator, or where the stack has a number of the trace for a tensor, one that takes it.
+const c10::OperatorHandle& Frame::for_numbers(const c10::OperatorHandle& op) const {
+  const auto& taken = op.schema().arguments();
+  for (size_t i = 0; i < stack_.size(); ++i) {
+    if (taken[i].type()->kind() != c10::TypeKind::TensorType || !has_sizes(stack_[i])) continue;
+    const Operator* other = i == 1 ? Plan::with_number(Operator::of(op)) : nullptr;
+    if (other != nullptr) return other->handle();
+    throw Unsupported("trace", "a number that changes with sizes stands where a tensor may.");
   }
+  return op;
 }
 
 at::Tensor Frame::take(const Plan::Operand& operand) {

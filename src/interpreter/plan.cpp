@@ -30,17 +30,22 @@ const c10::Type* list_element(const c10::Type& type) {
   return type.kind() == c10::TypeKind::ListType ? type.containedType(0).get() : nullptr;
 }
 
+using OperatorMap = std::unordered_map<const Operator*, const Operator*>;
+
+/// From one overload of each operator of arithmetic to another.
+const OperatorMap* arithmetic_overloads(const char* from, const char* to) {
+  auto* map = new OperatorMap;
+  for (const char* name : {"add", "sub", "mul", "div"}) {
+    const std::string base = std::string("aten.") + name;
+    map->emplace(Operator::find(base + from), Operator::find(base + to));
+  }
+  return map;
+}
+
 /// The overload for tensors of an operator that takes a number. LibTorch's kernel for the number
 /// would make the same wrapped number anew at each call.
 const Operator& with_wrapped_number(const Operator& op) {
-  static const auto* overloads = [] {
-    auto* map = new std::unordered_map<const Operator*, const Operator*>;
-    for (const char* name : {"add", "sub", "mul", "div"}) {
-      const std::string base = std::string("aten.") + name;
-      map->emplace(Operator::find(base + ".Scalar"), Operator::find(base + ".Tensor"));
-    }
-    return map;
-  }();
+  static const OperatorMap* overloads = arithmetic_overloads(".Scalar", ".Tensor");
   auto found = overloads->find(&op);
   return found == overloads->end() ? op : *found->second;
 }
@@ -429,6 +434,12 @@ class Planner {
 };
 
 }  // namespace
+
+const Operator* Interpreter::Plan::with_number(const Operator& op) {
+  static const OperatorMap* overloads = arithmetic_overloads(".Tensor", ".Scalar");
+  auto found = overloads->find(&op);
+  return found == overloads->end() ? nullptr : found->second;
+}
 
 // Past the dispatcher: a plan that is made inside a trace must not become part of it.
 at::Tensor wrap_number(const at::Scalar& number, bool as_float) {

@@ -105,6 +105,8 @@ struct Interpreter::Plan {
   /// notes there what it decides.
   std::vector<at::Tensor> replay(std::vector<at::Tensor>&& args,
                                  const std::shared_ptr<SizeGuards>& guards = nullptr) const;
+  /// The overload for numbers of an operator that is called with wrapped ones; null: there is none.
+  static const Operator* with_number(const Operator& op);
   /// Whether a tensor is like the one that the graph was made for, but for its strides. Where sizes
   /// are an argument, or not known yet, they may be others.
   bool takes(const Parameter& parameter, const at::Tensor& given) const;

@@ -238,6 +238,18 @@ TEST(EngineSizedFunctions, GradientsThatLieOtherwise) {
   EXPECT_EQ(stats.eager_nodes, 0U) << all_reasons();
 }
 
+/// Where operators are called one by one, numbers that change with sizes are among their operands.
+TEST(EngineSizedFunctions, MeansWhoseGradientsLieOtherwise) {
+  const Tensor w = leaf({6, 4});
+  const auto f = [&](const Tensor& x) { return x.matmul(w).sigmoid().mean(0); };
+  expect_three_captures(f, [&](const auto& model, int64_t size) {
+    w.mutable_grad() = Tensor();
+    const Tensor x = leaf({size, 6});
+    model(x).sum().backward();
+    return Tensors{x.grad(), w.grad()};
+  });
+}
+
 TEST(EngineSizedFunctions, RandomNumbersAndOwnFunctions) {
   const Tensor w = leaf({6, 4});
   const auto f = [&](const Tensor& x) {
