@@ -100,4 +100,12 @@ bool TensorMeta::operator==(const TensorMeta& other) const {
          strides == other.strides && offset == other.offset && requires_grad == other.requires_grad;
 }
 
+bool lies_like(const at::Tensor& tensor, const TensorMeta& meta) {
+  for (size_t i = 0; i < meta.sizes.size(); ++i) {
+    const auto dim = static_cast<int64_t>(i);
+    if (tensor.size(dim) > 1 && tensor.stride(dim) != meta.strides[i]) return false;
+  }
+  return true;
+}
+
 }  // namespace ahead

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include "ahead/graph.h"
 
 namespace ahead {
@@ -11,5 +13,8 @@ TensorMeta::Dims contiguous_strides(const TensorMeta::Dims& sizes);
 /// with gaps, or several in one place.
 enum class Fill : uint8_t { Dense, Gaps, Overlaps };
 Fill fill_of(const TensorMeta& meta);
+
+/// Whether a tensor of these sizes has these strides, where there is more than one element.
+bool lies_like(const at::Tensor& tensor, const TensorMeta& meta);
 
 }  // namespace ahead

@@ -220,6 +220,15 @@ TEST(DebugAsserts, NoticeWrongOutputs) {
   }
 }
 
+TEST(DebugAsserts, LeaveStridesOfSingleElementsAlone) {
+  const auto restride = [](const Tensors&, Tensors& results) {
+    results[0] = results[0].as_strided({1, 3}, {1, 1});
+  };
+  auto compiled = aot::function(two_results, asserting(spoiling(restride)));
+  const Tensor x = at::ones({1, 3});
+  expect_same(compiled(Tensors{x}), two_results({x}));
+}
+
 TEST(DebugAsserts, NoticeWrongGradients) {
   const auto wrong =
       spoiling([](const Tensors&, Tensors& results) { results[0] = results[0].to(at::kDouble); });

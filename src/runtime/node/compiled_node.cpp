@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "ahead/errors.h"
+#include "ir/tensor_meta.h"
 #include "runtime/call/log_tensors.h"
 #include "runtime/node/hand_over.h"
 #include "tensors/wrapper_keys.h"
@@ -24,15 +25,6 @@ void lay_out(at::Tensor& tensor, const TensorMeta& expected) {
   if (!tensor.defined() || tensor.strides() == expected.strides) return;
   at::Tensor laid_out = at::empty_strided(expected.sizes, expected.strides, tensor.options());
   tensor = laid_out.copy_(tensor);
-}
-
-/// Whether a tensor has the expected strides, dimensions of size 1 not counted.
-bool lies_like(const at::Tensor& tensor, const TensorMeta& expected) {
-  for (size_t i = 0; i < expected.sizes.size(); ++i) {
-    const auto dim = static_cast<int64_t>(i);
-    if (expected.sizes[i].fixed() > 1 && tensor.stride(dim) != expected.strides[i]) return false;
-  }
-  return true;
 }
 
 }  // namespace
