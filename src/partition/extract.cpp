@@ -374,6 +374,19 @@ class Extractor {
   PartitionedGraphs result_;
 };
 
+/// Whether a view has elements outside of what it was made of, which a copy of that lacks.
+bool reaches_beyond(const Node& node) {
+  if (!ops::is_view(node)) return false;
+  const auto last = [](const TensorMeta& meta) {
+    Dim place = meta.offset;
+    for (size_t i = 0; i < meta.sizes.size(); ++i) place += (meta.sizes[i] - 1) * meta.strides[i];
+    return place;
+  };
+  const TensorMeta &whole = node.args()[0].value()->meta, &part = node.result(0)->meta;
+  const Dim before = whole.offset - part.offset, behind = last(part) - last(whole);
+  return !before.is_fixed() || !behind.is_fixed() || before.fixed() > 0 || behind.fixed() > 0;
+}
+
 }  // namespace
 
 JointFacts::JointFacts(const Graph& joint)
@@ -402,6 +415,7 @@ JointFacts::JointFacts(const Graph& joint)
       nodes[i]->for_each_operand([&](const Value* operand) {
         if (overwritten[operand->id()]) roles[i].never_in_backward = true;
       });
+      roles[i].never_in_backward |= reaches_beyond(*nodes[i]);
     }
     if (roles[i].in_backward) mark_written(*nodes[i]);
   }

@@ -41,6 +41,21 @@ TEST(CompileViews, SignsOfZerosBehindAWriteToAViewAreEagers) {
   expect_compiled_like_eager(with_reads, view_of_computed(columns, {3, 4}));
 }
 
+TEST(CompileViews, StridedViewBeyondAnArgumentThatIsWrittenTo) {
+  const auto beyond = [](const Tensors& in) -> Tensors {
+    // The backward has a copy of the argument from here.
+    const at::Tensor before = in[1] * in[0].sin();
+    const at::Tensor behind = in[0].as_strided({2}, {1}, 2);
+    in[0].slice(0, 0, 1).zero_();
+    return {before + in[1] * behind.cos()};
+  };
+  const auto first_half = [] {
+    const at::Tensor weight = leaf({2});
+    return CallInputs{{at::randn({4}).narrow(0, 0, 2), weight}, {weight}};
+  };
+  expect_compiled_like_eager(beyond, first_half);
+}
+
 TEST(CompileViews, ViewOfAnIntermediateIsAViewOutsideToo) {
   const auto transposed = [](const Tensors& in) -> Tensors {
     return {at::lerp(in[1], in[0], in[1]).permute({2, 1, 0})};
