@@ -232,7 +232,9 @@ void WrappedProgram::find_results(const Tape& tape) {
       id = view->second.viewed;
     }
     if (result.kind != Result::Kind::Made) continue;
-    // Nobody can tell that it is a view if nothing else of its memory is returned.
+    // Nobody can tell that it is a view if nothing else of its memory is returned, but for one:
+    // its history after a write leads to all elements that as_strided reaches.
+    result.is_strided = is_strided_view_of_view(result.views);
     result.views.clear();
     if (!roots.emplace(static_cast<VariableId>(result.index), r).second)
       result.kind = Result::Kind::ViewOfResult, result.index = part_.outs.size();
@@ -396,6 +398,10 @@ void WrappedProgram::note_result(Result& result, const at::Tensor& made,
         "as_strided: a result is such a view of an argument or of another result, and its gradient "
         "would be a plain tensor. Use another view operator.");
   if (result.kind != Result::Kind::Made) return;
+  if (result.is_strided && made.requires_grad())
+    refuse_wrapper(
+        "as_strided: a result is a wrapper that it made of a view, and may reach elements beyond "
+        "that view. Use another view operator, or return a clone.");
   // Also in traces whose answer is known: they have to call the same operators as the first one.
   auto exchange = exchange_of_result(made);
   if (!is_settled_) result.exchange = std::move(exchange);
@@ -406,6 +412,13 @@ bool WrappedProgram::is_made_by(const Result& result, const char* view) {
   return std::any_of(result.views.begin(), result.views.end(), [&](const ViewCall& call) {
     return call.step->op->handle.schema().name() == view;
   });
+}
+
+bool WrappedProgram::is_strided_view_of_view(const std::vector<ViewCall>& views) {
+  return views.size() > 1 &&
+         std::any_of(views.begin() + 1, views.end(), [](const ViewCall& call) {
+           return call.step->op->handle.schema().name() == "aten::as_strided";
+         });
 }
 
 /// Calls the view operators that lead from a tensor to a result, each once in a call.

@@ -57,6 +57,7 @@ class WrappedProgram : public std::enable_shared_from_this<WrappedProgram> {
     size_t index = 0;  ///< the argument or result
     std::vector<ViewCall> views = {};
     bool is_reshaped = false;  ///< something between the root and it changes shape in place
+    bool is_strided = false;   ///< Made: as_strided made it of a view, and may reach beyond that
     bool is_from_plan = true;  ///< a plain tensor that the plan makes
     std::shared_ptr<const subclass::Exchange> exchange = nullptr;  ///< Made: how
   };
@@ -64,6 +65,7 @@ class WrappedProgram : public std::enable_shared_from_this<WrappedProgram> {
   void find_results(const observe::Tape& tape);
   void check_written_alone(const std::vector<at::Tensor>& outer) const;
   static bool is_made_by(const Result& result, const char* view);
+  static bool is_strided_view_of_view(const std::vector<ViewCall>& views);
   bool is_known_to_plan(const Result& result) const;
   void note_result(Result& result, const at::Tensor& made, std::vector<at::Tensor>& plain);
   std::vector<at::Tensor> run(const aot::FlatFunction& replay,

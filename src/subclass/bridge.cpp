@@ -54,6 +54,17 @@ bool is_shared(const at::Tensor& gradient) {
   return gradient.use_count() > 1 || (gradient.has_storage() && gradient.storage().use_count() > 1);
 }
 
+/// Lets gradients that are to lie like the first one do so: views of the wrapper are taken by how
+/// that lies.
+void lay_out_alike(variable_list& gradients, const std::vector<const Recipe*>& leaves) {
+  for (size_t i = 1; i < gradients.size(); ++i) {
+    at::Tensor &first = gradients.front(), &other = gradients[i];
+    if (leaves[i]->look != leaves.front()->look || other.strides() == first.strides()) continue;
+    if (!first.is_non_overlapping_and_dense()) first = first.contiguous();
+    other = other.new_empty_strided(other.sizes(), first.strides()).copy_(other);
+  }
+}
+
 /// Behind the plain tensors that a tensor was taken apart into.
 class ApartNode final : public Node {
  public:
@@ -73,6 +84,7 @@ class ApartNode final : public Node {
       const WrapperLook& look = leaves[i]->look;
       gradients[i] = at::zeros(look.sizes, at::TensorOptions(look.dtype).device(look.device));
     }
+    lay_out_alike(gradients, leaves);
     auto itself =
         std::make_shared<const Exchange>(Exchange{exchange_->gradient, exchange_->gradient});
     const at::Tensor* next = gradients.data();

@@ -299,6 +299,34 @@ TEST(SubclassCompiled, IsDifferentiatedTwice) {
   EXPECT_GE(compiled.stats().cache_hits, 1U);
 }
 
+TEST(SubclassCompiled, IsDifferentiatedTwiceWhereGradientsOfItsPartsLieOtherwise) {
+  const auto f = [](const at::Tensor& x, const at::Tensor& w) {
+    return at::matmul(x.permute({2, 1, 0}).chunk(2, 2)[1], w.t());
+  };
+  auto compiled =
+      ahead::compile(f, {.backend = "interpreter", .fullgraph = true, .confirm = Confirm::Never});
+  for (int call = 0; call < 3; ++call) {
+    Tensors second[2];
+    for (const bool eager : {true, false}) {
+      torch::manual_seed(call);
+      const at::Tensor x = at::randn({2, 2, 2}).requires_grad_(), w = two({1}, true);
+      const at::Tensor y = eager ? f(x, w) : compiled(x, w), tangent = two({2, 2});
+      at::Tensor loss;
+      for (const at::Tensor& gradient : torch::autograd::grad({y}, {x, w}, {tangent}, true, true))
+        loss = loss.defined() ? loss + gradient.square().sum() : gradient.square().sum();
+      second[eager ? 0 : 1] = torch::autograd::grad({loss}, {x, w});
+    }
+    for (size_t i = 0; i < 2; ++i) {
+      Tensors expected, actual;
+      append_plain(second[0][i], expected);
+      append_plain(second[1][i], actual);
+      for (size_t k = 0; k < expected.size(); ++k)
+        EXPECT_TRUE(at::allclose(expected[k], actual[k])) << call << " " << i;
+    }
+  }
+  EXPECT_GE(compiled.stats().cache_hits, 2U);
+}
+
 TEST(SubclassCompiled, WorksWithoutGradMode) {
   at::NoGradGuard no_grad;
   check([](const Tensors& x) { return Tensors{x[0].matmul(x[1])}; },

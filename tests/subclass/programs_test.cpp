@@ -129,6 +129,20 @@ TEST(SubclassPrograms, RefusesIntermediateBases) {
             std::string::npos);
 }
 
+TEST(SubclassPrograms, RefusesStridedViewsOfViewsAsResults) {
+  const auto refusal = [](bool requires_grad, int64_t length) {
+    auto compiled = ahead::compile(
+        [length](const at::Tensor& x) {
+          return (x * 2).narrow(0, 0, length).as_strided({2}, {2});
+        },
+        {.backend = "interpreter", .fullgraph = true, .confirm = Confirm::Never});
+    return error_of([&] { compiled(two({4}, requires_grad)); });
+  };
+  // After a write to the result, eager's gradient goes to the third element, too.
+  EXPECT_NE(refusal(true, 2).find("may reach elements beyond that view"), std::string::npos);
+  EXPECT_EQ(refusal(false, 2), "");
+}
+
 TEST(SubclassPrograms, RunsEagerlyWhatItCannotCompile) {
   const std::vector<Function> functions{
       [](const Tensors& x) { return Tensors{TwoTensor::make(x[0].detach(), x[0].detach()) * 2}; },
