@@ -138,7 +138,7 @@ class BackwardWrites::GivenHook final : public torch::autograd::FunctionPreHook 
 
 void BackwardWrites::watch(torch::autograd::Node& node) {
   node.add_pre_hook(std::make_unique<GivenHook>(*this, nodes_.size()));
-  given_sums_.emplace_back();
+  given_.emplace_back();
   node.add_post_hook(std::make_unique<Hook>(*this, nodes_.size()));
   nodes_.push_back(node.getptr());
 }
@@ -156,23 +156,29 @@ void BackwardWrites::note(size_t node) {
 }
 
 void BackwardWrites::note_given(size_t node, const torch::autograd::variable_list& gradients) {
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    if (gradients[i].defined() && is_traced(gradients[i]) &&
-        is_sum_with_tangent(value_of(gradients[i])))
-      given_sums_[node].push_back({i, writes_to(gradients[i])});
+  for (size_t i = 0; i < gradients.size() && tangents_.tensors.size() > 1; ++i) {
+    if (gradients[i].defined() && is_traced(gradients[i]))
+      given_[node].push_back({i, writes_to(gradients[i]), value_of(gradients[i])});
   }
 }
 
-/// A sum is new memory. But if only one of the results is differentiated, eager adds nothing up,
-/// and the write is one to the caller's tangent.
+/// A sum is new memory. But if only one of the results is differentiated, eager may add nothing up,
+/// and the write is one to the caller's tangent, or to what others were given as well.
 void BackwardWrites::check_given(size_t node,
                                  const torch::autograd::variable_list& gradients) const {
-  for (const GivenSum& sum : given_sums_[node]) {
-    const at::Tensor& gradient = gradients[sum.position];
-    if (writes_to(gradient) == sum.count) continue;
-    refuse_write(TensorMeta::of(gradient),
-                 "the gradient of a result from which another result was computed. Clone the "
-                 "gradient first.");
+  for (const Given& given : given_[node]) {
+    const at::Tensor& gradient = gradients[given.position];
+    if (writes_to(gradient) == given.count) continue;
+    if (is_sum_with_tangent(given.value)) {
+      refuse_write(TensorMeta::of(gradient),
+                   "the gradient of a result from which another result was computed. Clone the "
+                   "gradient first.");
+    }
+    if (is_added_to_others(given.value)) {
+      refuse_write(TensorMeta::of(gradient),
+                   "a gradient that others get as well: whether these find the write depends on "
+                   "which results are differentiated. Clone the gradient first.");
+    }
   }
 }
 
@@ -186,7 +192,7 @@ bool BackwardWrites::is_sum_with_tangent(const Value* gradient) const {
     sum->for_each_operand([&](const Value* part) { parts.push_back(part); });
     return true;
   };
-  if (tangents_.tensors.size() < 2 || !add_parts(gradient)) return false;
+  if (!add_parts(gradient)) return false;
   const ops::Aliasing aliasing(open_.graph());
   for (size_t i = 0; i < parts.size(); ++i) {
     if (add_parts(parts[i])) continue;
@@ -197,6 +203,20 @@ bool BackwardWrites::is_sum_with_tangent(const Value* gradient) const {
     }
   }
   return false;
+}
+
+/// Whether a gradient, or a view of it, was added to another one so far.
+bool BackwardWrites::is_added_to_others(const Value* gradient) const {
+  static const Operator* const add = Operator::find("aten.add.Tensor");
+  const ops::Aliasing aliasing(open_.graph());
+  bool is_added = false;
+  for (const Node& node : open_.graph().nodes()) {
+    if (node.phase != Phase::Backward || &node.op() != add) continue;
+    node.for_each_operand([&](const Value* part) {
+      is_added |= aliasing.group(part) == aliasing.group(gradient);
+    });
+  }
+  return is_added;
 }
 
 void BackwardWrites::record(const torch::autograd::edge_list& targets, JointTrace& trace) {

@@ -54,6 +54,7 @@ class BackwardWrites {
   void note_given(size_t node, const torch::autograd::variable_list& gradients);
   void check_given(size_t node, const torch::autograd::variable_list& gradients) const;
   bool is_sum_with_tangent(const Value* gradient) const;
+  bool is_added_to_others(const Value* gradient) const;
   void record_input(size_t index, JointTrace& trace);
   void record_tangent(size_t index, JointTrace& trace);
   Node& add_write(Value* input, const at::Tensor& traced, const std::vector<size_t>& writers);
@@ -66,13 +67,14 @@ class BackwardWrites {
   FunctionMeta& meta_;
   std::vector<NodePtr> nodes_;  ///< of custom functions
   Watched inputs_, tangents_;
-  /// For each node, the gradients that it is given and that are sums of a tangent and others, with
-  /// the number of writes before it runs.
-  struct GivenSum {
+  /// For each node, the gradients that it is given, as they are before it runs, with the number of
+  /// writes. Empty if there is one tangent only.
+  struct Given {
     size_t position;
     uint64_t count;
+    const Value* value;
   };
-  std::vector<std::vector<GivenSum>> given_sums_;
+  std::vector<std::vector<Given>> given_;
 };
 
 }  // namespace ahead::tracing

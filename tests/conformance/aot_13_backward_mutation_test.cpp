@@ -130,6 +130,23 @@ TEST(AotBackwardMutation, WritesToTheTangentOfAResultFromWhichAnotherWasComputed
   EXPECT_THROW(full(Tensors{leaf({3})}), Unsupported);
 }
 
+TEST(AotBackwardMutation, WritesToAGradientThatIsAddedToThatOfAnotherResult) {
+  // In eager the argument gets the tensor that is written to where only the first is differentiated.
+  const auto f = [](const Tensors& in) {
+    return Tensors{in[0] + WriteToTangent::apply(in[0]), in[0].sin()};
+  };
+  auto compiled = compile(f);
+  for (int call = 0; call < 4; ++call) {
+    const at::Tensor x = leaf({3}), tangent = at::ones({3}), eager_tangent = at::ones({3});
+    const Tensors expected = torch::autograd::grad({f({x})[0]}, {x}, {eager_tangent});
+    const Tensors actual = torch::autograd::grad({compiled(Tensors{x})[0]}, {x}, {tangent});
+    EXPECT_EQ(tensor_difference(expected[0], actual[0]), "");
+  }
+  EXPECT_EQ(compiled.stats().cache_hits, 0u);
+  auto full = compile(f, {.fullgraph = true, .confirm = Confirm::Never});
+  EXPECT_THROW(full(Tensors{leaf({3})}), Unsupported);
+}
+
 TEST(AotBackwardMutation, OfWhatGetsNoGradientItselfWithOneOfTwoResults) {
   // The gradient of the second argument is none, so that nobody asks for it.
   const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
