@@ -109,11 +109,12 @@ class OpenTraceGradient final : public runtime::DifferentiableBackward,
                                 public std::enable_shared_from_this<OpenTraceGradient> {
  public:
   OpenTraceGradient(std::unique_ptr<DifferentiableTrace> trace, aot::GraphCompiler compiler,
-                    const std::optional<AutocastState>& autocast, std::vector<Need> needs,
-                    DifferentiableTrace::Stage outputs, GivenValues given)
+                    const std::optional<AutocastState>& autocast, bool acts,
+                    std::vector<Need> needs, DifferentiableTrace::Stage outputs, GivenValues given)
       : trace_(std::move(trace)),
         compiler_(std::move(compiler)),
         autocast_(autocast),
+        acts_(acts),
         needs_(std::move(needs)) {
     function_.derivative.next = std::move(outputs);
     function_.given = std::move(given);
@@ -181,7 +182,8 @@ class OpenTraceGradient final : public runtime::DifferentiableBackward,
     for (size_t i = 0; i < gradients.size(); ++i) {
       if (found.derivative.has_history[i]) roots.push_back(gradients[i]);
     }
-    const bool is_split = is_unequally_watched(found.leading, edges);
+    // Each part would run the operators with effects that lie behind it.
+    const bool is_split = !acts_ && is_unequally_watched(found.leading, edges);
     NodePtr node;
     for (size_t i = 0; i < roots.size(); ++i) {
       if (!node || is_split) {
@@ -278,6 +280,7 @@ class OpenTraceGradient final : public runtime::DifferentiableBackward,
   std::unique_ptr<DifferentiableTrace> trace_;
   const aot::GraphCompiler compiler_;
   const std::optional<AutocastState> autocast_;  ///< none: the one there is
+  const bool acts_;                              ///< the backward has effects
   const std::vector<Need> needs_;
   std::mutex mutex_;
   Case function_;  ///< what is differentiated first: the function itself
@@ -361,6 +364,13 @@ std::vector<Need> find_needs(const JointGraph& joint, const PartitionedGraphs& g
   return needs;
 }
 
+bool acts_in_backward(const JointGraph& joint) {
+  for (const Node& node : joint.nodes()) {
+    if (node.phase == Phase::Backward && node.has(Tag::Effect)) return true;
+  }
+  return false;
+}
+
 GivenValues find_given(const std::vector<Need>& needs, const std::vector<SavedValue>& saved,
                        const std::vector<const Value*>& inputs, const ValueMap& values) {
   GivenValues given;
@@ -412,7 +422,8 @@ std::shared_ptr<runtime::DifferentiableBackward> make_open_trace_gradient(
     outputs.targets.push_back(value == nullptr ? torch::autograd::Edge() : trace->edge_of(*value));
     if (!outputs.targets.back().is_valid()) return nullptr;
   }
-  return std::make_shared<OpenTraceGradient>(std::move(trace), compiler, autocast, std::move(needs),
+  return std::make_shared<OpenTraceGradient>(std::move(trace), compiler, autocast,
+                                             acts_in_backward(joint), std::move(needs),
                                              std::move(outputs), std::move(given));
 }
 

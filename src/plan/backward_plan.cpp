@@ -185,6 +185,8 @@ BackwardPlan plan_backward(PartitionedGraphs& halves, const JointTrace& trace) {
   plan.released_with = trace.tangents_sharing;
   plan.passed_by = trace.tangents_passing_through;
   find_partly_reached(plan, trace);
+  for (const auto& [sequence, behind] : trace.gradients_behind)
+    plan.led_to_by_acts.push_back(behind);
   return plan;
 }
 

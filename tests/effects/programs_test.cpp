@@ -334,6 +334,36 @@ TEST(EffectPrograms, OneOfTwoResultsIsDifferentiated) {
   });
 }
 
+TEST(EffectPrograms, BehindSeveralComputedArgumentsThatOtherResultsDoNotReach) {
+  auto f = compile(
+      [](const Tensor& x, const Tensor& y) {
+        return Tensors{journal::NoteGradient::apply(x * y, "noted").sin(), x.cos(), y.exp()};
+      },
+      {.fullgraph = true, .confirm = Confirm::Never});
+  for (const bool create_graph : {false, true}) {
+    for (int64_t call = 0; call < 3; ++call) {
+      const Tensor x = numbers(call).requires_grad_(), y = numbers(call + 1).requires_grad_();
+      const Tensors results = f(x * 2, y * 3);
+      const auto asked_for = [&](const Tensors& leaves) {
+        return error_of([&] {
+          torch::autograd::grad({results[0].sum()}, leaves, {}, /*retain_graph=*/true,
+                                create_graph);
+        });
+      };
+      const bool is_hit = f.stats().cache_hits != 0;
+      journal::take();
+      EXPECT_EQ(asked_for({x}), "");
+      EXPECT_EQ(journal::take().size(), 1u);
+      const std::string error = asked_for({x, y});
+      EXPECT_EQ(error.find("it would happen once for each") != std::string::npos, is_hit) << error;
+      EXPECT_EQ(journal::take().size(), 1u);
+      results[0].sum().backward({}, /*retain_graph=*/true, create_graph);
+      EXPECT_EQ(journal::take().size(), 1u);
+    }
+  }
+  EXPECT_EQ(f.stats().eager_calls, 0u);
+}
+
 /// Notes that its backward runs, and has no gradient for its second argument.
 struct NoteOnly : torch::autograd::Function<NoteOnly> {
   static Tensor forward(AutogradContext*, const Tensor& x, const Tensor&) { return x * 2; }
@@ -399,6 +429,22 @@ TEST(EffectPrograms, SecondDerivatives) {
       const Tensor g = torch::autograd::grad({f(x).sum()}, {x}, {}, true, true)[0];
       shown.push_back(g.detach());
       shown.push_back(torch::autograd::grad({g.sum()}, {x})[0]);
+    }
+    return shown;
+  });
+}
+
+TEST(EffectPrograms, SecondDerivativesOfViewsOfOneTensor) {
+  expect_like_eager([](auto& wrap) {
+    auto f = wrap([](const Tensor& x, const Tensor& y) {
+      return journal::NoteGradient::apply(x * x, "noted").sin() * x * y;
+    });
+    Tensors shown;
+    for (int64_t call = 0; call < 6; ++call) {
+      const Tensor x = numbers(call).requires_grad_();
+      const Tensor g = torch::autograd::grad({f(x, x.view({4})).sum()}, {x}, {}, true, true)[0];
+      shown.push_back(g.detach());
+      shown.push_back(torch::autograd::grad({g.square().sum()}, {x})[0]);
     }
     return shown;
   });

@@ -258,6 +258,7 @@ class Comparison {
         "which the backward of CompiledFunction reads and writes to",
         "input mutations with requires_grad in backward for create_graph=True",
         "writes to a tensor that its backward did not make",
+        "it would happen once for each of several gradients",
         "and a second derivative would do so again"};
     return points_.writes_in_backward &&
            std::any_of(refusals.begin(), refusals.end(), [&](const std::string& refusal) {

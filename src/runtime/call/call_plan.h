@@ -237,6 +237,8 @@ struct BackwardPlan {
   /// to it: eager has no edge to the others.
   std::vector<bool> is_reached;
   std::vector<PartlyReached> partly_reached;
+  /// For each autograd node that writes or has an effect, the gradients that it leads to.
+  std::vector<std::vector<bool>> led_to_by_acts;
   /// For each differentiable output, the differentiable outputs whose saved tensors its backward
   /// releases, itself among them. Empty: any backward releases all.
   std::vector<std::vector<bool>> released_with;

@@ -121,6 +121,7 @@ class CompiledNode final : public torch::autograd::Node {
                                              const std::vector<c10::SymInt>& sizes) const;
   torch::autograd::variable_list keep_traced(torch::autograd::variable_list&& gradients);
   bool is_own(const at::Tensor& output) const;
+  void check_acts_once(const BranchNode& branch, int64_t backward) const;
   void clear();
   torch::autograd::edge_list all_edges() const;
   torch::autograd::variable_list differentiate(torch::autograd::variable_list&& gradients,

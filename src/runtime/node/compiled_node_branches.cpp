@@ -1,9 +1,11 @@
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <typeinfo>
 
+#include "ahead/errors.h"
 #include "runtime/node/branch_node.h"
 #include "runtime/node/compiled_node.h"
 #include "runtime/node/hand_over.h"
@@ -134,9 +136,36 @@ variable_list CompiledNode::apply_for(BranchNode& branch, variable_list&& gradie
   std::lock_guard<std::mutex> lock(mutex_);
   const int64_t backward = torch::autograd::get_current_graph_task_id();
   if (std::optional<variable_list> given = branch.take(backward)) return std::move(*given);
+  check_acts_once(branch, backward);
   branch.note_run(backward);
   may_donate_ = false;
   return differentiate(std::move(gradients), branch.wanted_gradients());
+}
+
+/// What a custom function does in its backward would be done by each branch that runs alone, and by
+/// each of the derivatives of such branches.
+void CompiledNode::check_acts_once(const BranchNode& branch, int64_t backward) const {
+  const auto leads_to = [](const std::vector<bool>& behind, const BackwardVariants::Mask& wanted) {
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      if (wanted[i] && behind[i]) return true;
+    }
+    return false;
+  };
+  for (const NodePtr& node : branches_) {
+    const BranchNode& other = branch_of(node);
+    if (!other.has_run_in(backward)) continue;
+    for (const std::vector<bool>& behind : plan_->backward.led_to_by_acts) {
+      const bool is_once = !at::GradMode::is_enabled() &&
+                           !(leads_to(behind, branch.wanted_gradients()) &&
+                             leads_to(behind, other.wanted_gradients()));
+      if (is_once) continue;
+      throw Unsupported(
+          "backward",
+          "an operator with an effect, or a write, in the backward of a custom autograd function: "
+          "it would happen once for each of several gradients that only some results lead to. Use "
+          "backward(), ask for one of these gradients, or return one result.");
+    }
+  }
 }
 
 }  // namespace ahead::runtime
