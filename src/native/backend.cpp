@@ -153,15 +153,15 @@ aot::Executable compile_in_background(const Graph& graph, Draft draft, Wishes wi
 constexpr size_t most_choices_with_code = 16;
 
 /// What gives other bits than the graph as it is, in less time.
-SlicedGraph rewrite(Graph& graph) {
+SlicedGraph rewrite(Graph& graph, Multiplier multiplier) {
   merge_products(graph);
   split_norms(graph);
-  return slice_batches(graph);
+  return slice_batches(graph, multiplier);
 }
 
 Draft make_draft(const aot::CompileRequest& request, const Wishes& wishes, Multiplier multiplier) {
   Graph graph(request.graph);
-  SlicedGraph sliced = wishes.strict ? SlicedGraph{Graph(graph), {}} : rewrite(graph);
+  SlicedGraph sliced = wishes.strict ? SlicedGraph{Graph(graph), {}} : rewrite(graph, multiplier);
   FusedGraph fused = fuse(sliced.graph, wishes.switches, wishes.strict);
   choose_products(fused.graph, multiplier);
   if (request.report) request.report("fused", describe(fused));

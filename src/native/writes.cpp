@@ -23,9 +23,8 @@ Writes::Writes(const Graph& graph) : num_values_(graph.value_capacity()), aliasi
 }
 
 bool Writes::may_write(const Writer& writer, const Value* value) const {
-  return value->id() < num_values_ &&
-         std::find(writer.memory.begin(), writer.memory.end(), aliasing_.group(value)) !=
-             writer.memory.end();
+  return value->id() < num_values_ && std::find(writer.memory.begin(), writer.memory.end(),
+                                                aliasing_.group(value)) != writer.memory.end();
 }
 
 bool Writes::may_change(const Value* value, size_t first, size_t last) const {

@@ -317,7 +317,7 @@ graph(%0: f32[8, 512, 32] Primal 0, %1: f32[8, 32, 512] Primal 1, %2: f32[8, 1, 
   %4: f32[8, 8, 512, 512] = aten.mul.Tensor(%3, %2)
   return (%4 Output 0)
 )");
-  EXPECT_TRUE(slice_batches(graph).calls.empty());
+  EXPECT_TRUE(slice_batches(graph, Multiplier::ATen).calls.empty());
 }
 
 TEST(Slices, ProductsOfTwoSizesThatMeet) {
@@ -333,7 +333,7 @@ graph(%0: f32[8, 512, 32] Primal 0, %1: f32[8, 32, 512] Primal 1, %2: f32[8, 102
   %10: f32[8, 1024, 32] = aten.bmm(%8, %9)
   return (%10 Output 0)
 )");
-  EXPECT_EQ(slice_batches(graph).calls.size(), 1u);
+  EXPECT_EQ(slice_batches(graph, Multiplier::ATen).calls.size(), 1u);
 }
 
 Tensor attention_loss(const Tensor& q, const Tensor& k, const Tensor& v) {

@@ -151,8 +151,7 @@ TEST(Native, WholeSteps) {
   for (const std::string& name : models::speed_models()) {
     SCOPED_TRACE(name);
     const auto train = [&](const std::string& backend) {
-      const models::Workload workload =
-          models::speed_workload(name, models::SpeedSize::Small);
+      const models::Workload workload = models::speed_workload(name, models::SpeedSize::Small);
       optim::AdamW optimizer(workload.parameters, torch::optim::AdamWOptions(1e-3));
       auto step = ahead::compile(
           [&] {

@@ -5,12 +5,12 @@
 #include <ATen/ThreadLocalState.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/bmm.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <memory>
 
 #include "native/launch/parallel.h"
+#include "native/products/multiply.h"
 
 namespace ahead::native {
 namespace {
@@ -38,6 +38,7 @@ class SlicedRun {
         outputs_(call.outputs),
         step_(call.step),
         num_slices_(call.batch / call.step),
+        multiplier_(call.multiplier),
         slice_(std::move(slice)) {
     for (const Graph::Output& output : call.whole->outputs()) metas_.push_back(output.value->meta);
   }
@@ -82,8 +83,8 @@ class SlicedRun {
           continue;
         }
         const at::Tensor left = *next++, right = *next++;
-        at::bmm_out(part, result.is_transposed[0] ? left.transpose(1, 2) : left,
-                    result.is_transposed[1] ? right.transpose(1, 2) : right);
+        multiply_batches(part, result.is_transposed[0] ? left.transpose(1, 2) : left,
+                         result.is_transposed[1] ? right.transpose(1, 2) : right, multiplier_);
       }
     }
   }
@@ -91,6 +92,7 @@ class SlicedRun {
   const std::vector<Cut> inputs_;
   const std::vector<SlicedResult> outputs_;
   const int64_t step_, num_slices_;
+  const Multiplier multiplier_;
   const aot::Executable slice_;
   std::vector<TensorMeta> metas_;  ///< of the results
 };

@@ -53,11 +53,52 @@ std::optional<Product> product_of(const Node& node) {
   return Product{args[1].value(), args[2].value(), args[0].value()};
 }
 
-bool is_worth_it(const Product& product, const TensorMeta& result) {
+/// A batch of one matrix, which is one as a view.
+bool is_single(const Value& value) {
+  return value.meta.is_fixed() && value.meta.sizes.size() == 3 && value.meta.sizes[0].fixed() == 1;
+}
+
+Value* only_matrix(Graph& graph, Value* batch, Node& before) {
+  static const Operator& select = *Operator::find("aten.select.int");
+  Node* node = graph.add_node(select, {batch, int64_t{0}, int64_t{0}}, &before);
+  node->belong_to(before);
+  TensorMeta meta = batch->meta;
+  meta.sizes.erase(meta.sizes.begin());
+  meta.strides.erase(meta.strides.begin());
+  meta.requires_grad = false;
+  return graph.add_return(node, std::move(meta));
+}
+
+/// Lets a product of batches of one matrix be one of matrices. Returns the node, or the new one.
+Node* without_batch(Graph& graph, Node* node) {
+  static const Operator *const bmm = Operator::find("aten.bmm"),
+                               *const mm = Operator::find("aten.mm"),
+                               *const unsqueeze = Operator::find("aten.unsqueeze");
+  if (&node->op() != bmm) return node;
+  Value *const left = node->args()[0].value(), *const right = node->args()[1].value();
+  const TensorMeta& meta = node->result()->meta;
+  if (!is_single(*left) || !is_single(*right) || !left->meta.is_contiguous() ||
+      !meta.is_contiguous() || meta.dtype != at::kFloat || !meta.device.is_cpu() ||
+      meta.numel().fixed() * left->meta.sizes[2].fixed() < fewest_in_batches)
+    return node;
+  Node* product = graph.add_node(
+      *mm, {only_matrix(graph, left, *node), only_matrix(graph, right, *node)}, node);
+  product->belong_to(*node);
+  const at::IntArrayRef sizes = meta.sizes;
+  Value* matrix = graph.add_return(
+      product, TensorMeta::contiguous({sizes[1], sizes[2]}, meta.dtype, meta.device));
+  Node* batch = graph.add_node(*unsqueeze, {matrix, int64_t{0}}, node);
+  batch->belong_to(*node);
+  graph.replace_uses(node->result(), graph.add_return(batch, meta));
+  graph.erase(node);
+  return product;
+}
+
+bool is_worth_it(const Product& product, const TensorMeta& result, int64_t fewest) {
   if (!is_dense_matrix(product.left->meta) || !is_dense_matrix(product.right->meta)) return false;
   if (!is_dense_matrix(result) || !result.is_contiguous()) return false;
   const int64_t inner = product.right->meta.sizes[0].fixed();
-  return result.numel().fixed() * inner >= fewest_multiplications;
+  return result.numel().fixed() * inner >= fewest;
 }
 
 /// The matrix row by row, which is what oneDNN's operator makes of it anyway, while its result is
@@ -101,9 +142,11 @@ size_t choose_products(Graph& graph, Multiplier multiplier) {
   size_t chosen = 0;
   for (Node* node = graph.first(); node != nullptr;) {
     Node* const next = node->next();
-    const auto product = product_of(*node);
-    if (product && is_worth_it(*product, node->result()->meta)) {
-      replace(graph, *node, *product, linear);
+    Node* const single = without_batch(graph, node);
+    const auto product = product_of(*single);
+    const int64_t fewest = single == node ? fewest_multiplications : fewest_in_batches;
+    if (product && is_worth_it(*product, single->result()->meta, fewest)) {
+      replace(graph, *single, *product, linear);
       ++chosen;
     }
     node = next;

@@ -36,6 +36,7 @@ class Region {
  public:
   explicit Region(const Node& seed) : numel_(seed.result()->meta.numel().fixed()) {
     batch_ = seed.result()->meta.sizes[0].fixed();
+    multiplications_ = numel_ / batch_ * seed.args()[0].value()->meta.sizes[2].fixed();
     is_sound_ = add(seed);
     while (is_sound_ && !open_.empty()) {
       const Node& node = *open_.back();
@@ -46,6 +47,8 @@ class Region {
 
   bool is_sound() const { return is_sound_; }
   int64_t batch() const { return batch_; }
+  /// What one matrix of the product takes that the region is around.
+  int64_t multiplications() const { return multiplications_; }
   bool holds(const Node* node) const { return cuts_.count(node) != 0; }
   const NodeCuts& cuts(const Node& node) const { return cuts_.at(&node); }
   int64_t step(int64_t matrix_bytes) const {
@@ -100,6 +103,7 @@ class Region {
 
   const int64_t numel_;
   int64_t batch_ = 0;
+  int64_t multiplications_ = 0;
   bool is_sound_ = false;
   std::unordered_map<const Node*, NodeCuts> cuts_;
   std::vector<const Node*> open_;
@@ -219,8 +223,8 @@ class RegionGraphs {
 
 class Slicing {
  public:
-  explicit Slicing(const Graph& graph)
-      : graph_(graph), order_(graph), map_(graph.value_capacity()) {}
+  Slicing(const Graph& graph, Multiplier multiplier)
+      : graph_(graph), multiplier_(multiplier), order_(graph), map_(graph.value_capacity()) {}
 
   /// Nothing if there is nothing to slice.
   std::optional<SlicedGraph> run() {
@@ -292,7 +296,10 @@ class Slicing {
       const Value& result = *order_.node(static_cast<size_t>(index)).result();
       matrix_bytes = std::max(matrix_bytes, bytes_of(result.meta) / call.batch);
     }
-    call.step = region.step(matrix_bytes);
+    const bool is_for_one_dnn =
+        multiplier_ == Multiplier::OneDnn && region.multiplications() >= fewest_in_batches;
+    call.step = is_for_one_dnn ? 1 : region.step(matrix_bytes);
+    call.multiplier = multiplier_;
     RegionGraphs graphs(graph_, region, call);
     for (const int32_t index : nodes) graphs.add(order_.node(static_cast<size_t>(index)));
     if (!graphs.is_sound()) return false;
@@ -309,6 +316,7 @@ class Slicing {
   }
 
   const Graph& graph_;
+  const Multiplier multiplier_;
   Order order_;
   std::vector<Region> regions_;
   ValueMap map_;  ///< where values of the graph are in the sliced one
@@ -317,11 +325,11 @@ class Slicing {
 
 }  // namespace
 
-SlicedGraph slice_batches(const Graph& graph) {
+SlicedGraph slice_batches(const Graph& graph, Multiplier multiplier) {
   bool has_any = false;
   for (const Node& node : graph.nodes()) has_any |= ops::is_large_product(node);
   std::optional<SlicedGraph> sliced;
-  if (has_any) sliced = Slicing(graph).run();
+  if (has_any) sliced = Slicing(graph, multiplier).run();
   return sliced ? std::move(*sliced) : SlicedGraph{Graph(graph), {}};
 }
 

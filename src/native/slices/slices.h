@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ahead/graph.h"
+#include "native/products/choose_products.h"
 
 namespace ahead::native {
 
@@ -38,8 +39,9 @@ struct SlicedResult {
 /// A sub-graph that does the same with each matrix of a batch, and can do so slice by slice.
 struct SlicedCall {
   std::shared_ptr<const Graph> whole;
-  Graph slice;          ///< the sub-graph, of one slice
-  int64_t batch, step;  ///< the matrices, and how many of them a slice has
+  Graph slice;                               ///< the sub-graph, of one slice
+  int64_t batch, step;                       ///< the matrices, and how many of them a slice has
+  Multiplier multiplier = Multiplier::ATen;  ///< computes products where results lie
   std::vector<Cut> inputs;
   std::vector<SlicedResult> outputs;
 };
@@ -52,7 +54,8 @@ struct SlicedGraph {
 
 /// Products of two thin matrices are large, and what attention does with them gives something small
 /// again. Puts each such product, what is made of it and what takes that into a sub-graph, so that
-/// of the large tensors only slices are there at a time, in the cache.
-SlicedGraph slice_batches(const Graph& graph);
+/// of the large tensors only slices are there at a time, in the cache. Those that oneDNN multiplies
+/// are single matrices, since it knows no batches.
+SlicedGraph slice_batches(const Graph& graph, Multiplier multiplier);
 
 }  // namespace ahead::native
