@@ -289,6 +289,24 @@ TEST(StrictPrograms, KernelsOfTheBackground) {
   EXPECT_GT(compiled.stats().kernels, 0U);
 }
 
+TEST(StrictPrograms, CapturedBackwards) {
+  torch::manual_seed(0);
+  const Tensors leaves = {leaf({13, 21}), leaf({21})};
+  const auto gradients = [&] {
+    const Tensor x = torch::tanh(leaves[0] * leaves[1] * 0.3 + 1).relu() / 0.7;
+    return torch::autograd::grad({x.square().sum()}, leaves);
+  };
+  const Tensors expected = gradients();
+  compiled_autograd::reset();
+  {
+    const compiled_autograd::Enable enable({.backend = "native_strict", .fullgraph = true});
+    for (int i = 0; i < 3; ++i) expect_same_bits(gradients(), expected, "gradients");
+  }
+  EXPECT_EQ(compiled_autograd::stats().cache_hits, 2U);
+  EXPECT_EQ(compiled_autograd::stats().eager_fallbacks, 0U);
+  compiled_autograd::reset();
+}
+
 /// What is left says why.
 TEST(StrictPrograms, SayWhatIsLeftToATen) {
   auto compiled =

@@ -179,6 +179,9 @@ void Calls::add_comparisons() {
 void Calls::add_integers() {
   for (const char* op : {"aten.add.Tensor", "aten.sub.Tensor", "aten.rsub.Tensor"})
     add(op, {x_, y_, -5});
+  for (const char* op :
+       {"aten.maximum", "aten.minimum", "aten.clamp_min.Tensor", "aten.clamp_max.Tensor"})
+    add(op, {x_, y_});
   add("aten.addcmul", {x_, y_, z_, 3});
   add("aten.pow.Tensor_Scalar", {x_, 3});
   // These become float32 first.

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -48,7 +47,7 @@ bool is_the_same_everywhere(const char* name) {
   function(static_cast<int>(numbers.size()), numbers.data(), together.data(), mode);
   for (size_t i = 0; i < numbers.size(); ++i) function(1, &numbers[i], &alone[i], mode);
   const auto are_same = [](Number a, Number b) {
-    return std::memcmp(&a, &b, sizeof(Number)) == 0 || (std::isnan(a) && std::isnan(b));
+    return (a == b && std::signbit(a) == std::signbit(b)) || (std::isnan(a) && std::isnan(b));
   };
   return std::equal(together.begin(), together.end(), alone.begin(), are_same);
 }

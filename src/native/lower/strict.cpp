@@ -41,6 +41,11 @@ bool converted(const Node& node) {
   return is_full(dtype) || at::isIntegralType(dtype, /*includeBool=*/true) || alike(node);
 }
 
+/// Of zeros of both signs ATen takes the one or the other.
+bool whole(const Node& node) {
+  return at::isIntegralType(result_dtype(node), /*includeBool=*/false) && alike(node);
+}
+
 /// In 16 bits ATen rounds formulas of several steps here and there.
 bool full(const Node& node) {
   return is_full(result_dtype(node)) && alike(node);
@@ -129,6 +134,10 @@ const ExactRule exact_rules[] = {
     {"aten.clamp", alike},
     {"aten.clamp_min", alike},
     {"aten.clamp_max", alike},
+    {"aten.maximum", whole},
+    {"aten.minimum", whole},
+    {"aten.clamp_min.Tensor", whole},
+    {"aten.clamp_max.Tensor", whole},
     {"aten.hardtanh", alike},
     {"aten.leaky_relu", alike},
     {"aten.leaky_relu_backward", alike},
