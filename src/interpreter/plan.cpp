@@ -138,7 +138,9 @@ class Planner {
     std::vector<size_t> touched(graph_.value_capacity());  // by group: after so many calls no more
     std::unordered_map<int64_t, size_t> node_ends;         // of autograd nodes
     for (const auto& [node, end] : call_ends_) {
-      if (is_of_autograd_node(*node)) node_ends[node->sequence] = end;
+      for_each_called(*node, [&, end = end](const Node& called) {
+        if (is_of_autograd_node(called)) node_ends[called.sequence] = end;
+      });
       const auto touch = [&, end = end](const Value* value) {
         if (value != nullptr) touched[aliasing.group(value)] = end;
       };
@@ -151,11 +153,34 @@ class Planner {
       const Value* value = graph_.outputs()[i].value;
       if (value == nullptr) continue;
       plan_.returns[i].ready = touched[aliasing.group(value)];
-      const Node* producer = value->producer();
+      const Node* producer = maker_of(*value);
       if (producer != nullptr && is_of_autograd_node(*producer)) {
         plan_.returns[i].ready = std::max(plan_.returns[i].ready, node_ends.at(producer->sequence));
       }
     }
+  }
+
+  /// The sub-graph that a node calls; null if it calls none.
+  static const Graph* called_by(const Node& node) {
+    const bool calls = !node.args().empty() && node.args()[0].is_graph();
+    return calls ? node.args()[0].graph().get() : nullptr;
+  }
+
+  /// Calls use(node) for a node, or for those of the sub-graph that it calls.
+  template <class Use>
+  static void for_each_called(const Node& node, const Use& use) {
+    const Graph* const called = called_by(node);
+    if (called == nullptr) return use(node);
+    for (const Node& inner : called->nodes()) for_each_called(inner, use);
+  }
+
+  /// The node that makes a value, in a sub-graph perhaps; null for inputs.
+  static const Node* maker_of(const Value& value) {
+    const Node* const producer = value.producer();
+    const Graph* const called = producer == nullptr ? nullptr : called_by(*producer);
+    if (called == nullptr) return producer;
+    const Value* inner = called->outputs()[value.index()].value;
+    return inner == nullptr ? nullptr : maker_of(*inner);
   }
 
   static bool is_of_autograd_node(const Node& node) {

@@ -307,6 +307,28 @@ TEST(StrictPrograms, CapturedBackwards) {
   compiled_autograd::reset();
 }
 
+/// A gradient is handed over only when all that its autograd node does has been done, in kernels
+/// as well: what is written then is not read any more.
+TEST(StrictPrograms, HooksWriteToWhatTheSameOperatorRead) {
+  const auto train = [](const auto& wrap) {
+    torch::manual_seed(0);
+    const Tensors leaves = {leaf({8, 8}), leaf({8}), leaf({8, 8})};
+    for (const Tensor& parameter : leaves) {
+      parameter.register_hook([values = parameter.detach()](const Tensor& gradient) {
+        at::Tensor written = values;
+        written.sub_(gradient * 0.1);
+      });
+    }
+    auto function = wrap(
+        [&](const Tensor& x) { return (x.mm(leaves[0]).tanh() * leaves[1]).mm(leaves[2]).sum(); });
+    for (int call = 0; call < 8; ++call) function(torch::randn({4, 8})).backward();
+    return Tensors{leaves[0].detach(), leaves[1].detach(), leaves[2].detach()};
+  };
+  const Tensors expected = train([](auto function) { return function; });
+  expect_same_bits(train([](auto function) { return ahead::compile(function, strictly()); }),
+                   expected, "after training");
+}
+
 /// What is left says why.
 TEST(StrictPrograms, SayWhatIsLeftToATen) {
   auto compiled =

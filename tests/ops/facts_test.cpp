@@ -7,6 +7,7 @@
 #include <set>
 #include <thread>
 
+#include "ops/facts/aliasing.h"
 #include "ops/facts/fact_table.h"
 
 namespace ahead::ops {
@@ -261,6 +262,29 @@ TEST(Facts, AreComputedOnceForAllThreads) {
   for (auto& entry : seen) threads.emplace_back([&entry, op] { entry = &facts(*op); });
   for (std::thread& thread : threads) thread.join();
   for (const OpFacts* entry : seen) EXPECT_EQ(entry, seen[0]);
+}
+
+/// Its results are new memory unless it returns an argument, or a view of one.
+TEST(Aliasing, SubGraphsShareWhatTheyReturnOfTheirArguments) {
+  const auto called = std::make_shared<const Graph>(Graph::parse(R"(
+graph(%0: f32[4] Primal 0, %1: f32[4] Primal 1):
+  %2: f32[4] = aten.mul.Tensor(%0, %1)
+  %3: f32[2, 2] = aten.view(%1, [2, 2])
+  %4: f32[2, 2] = aten.view(%2, [2, 2])
+  return (%2 Output 0, %3 Output 1, %4 Output 2)
+)"));
+  Graph graph;
+  Value* const first = graph.add_input({Slot::Kind::Primal, 0}, called->inputs()[0].value->meta);
+  Value* const second = graph.add_input({Slot::Kind::Primal, 1}, called->inputs()[1].value->meta);
+  Node* const call = graph.add_node(Operator::call_graph(), {Argument(called), first, second});
+  for (const Graph::Output& output : called->outputs()) graph.add_return(call, output.value->meta);
+  const Aliasing aliasing(graph);
+  const auto group = [&](size_t result) { return aliasing.group(call->result(result)); };
+  EXPECT_EQ(group(1), aliasing.group(second));
+  EXPECT_EQ(group(0), group(2));
+  EXPECT_NE(group(0), group(1));
+  EXPECT_NE(group(0), aliasing.group(first));
+  EXPECT_NE(aliasing.group(first), aliasing.group(second));
 }
 
 }  // namespace facts_test

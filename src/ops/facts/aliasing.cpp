@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "ir/sizes/sized_constants.h"
@@ -38,6 +39,26 @@ bool is_layout_view(const Node& node) {
   });
 }
 
+namespace {
+
+/// A sub-graph may return what it was given, views of that, and one thing twice.
+void join_through_sub_graph(Aliasing& aliasing, const Node& node) {
+  const Graph& called = *node.args()[0].graph();
+  const Aliasing inside(called);
+  std::unordered_map<uint32_t, const Value*> outside;  // by group inside
+  const auto meet = [&](const Value* inner, const Value* outer) {
+    if (inner == nullptr || outer == nullptr) return;
+    const auto [known, is_new] = outside.emplace(inside.group(inner), outer);
+    if (!is_new) aliasing.join(known->second, outer);
+  };
+  for (size_t i = 0; i < called.inputs().size(); ++i)
+    meet(called.inputs()[i].value, node.args()[i + 1].value());
+  for (size_t i = 0; i < called.outputs().size(); ++i)
+    meet(called.outputs()[i].value, node.result(i));
+}
+
+}  // namespace
+
 Aliasing::Aliasing(const Graph& graph)
     : base_(graph.value_capacity(), nullptr), parent_(graph.value_capacity()) {
   std::iota(parent_.begin(), parent_.end(), 0u);
@@ -47,14 +68,16 @@ Aliasing::Aliasing(const Graph& graph)
 
 void Aliasing::add(const Node& node) {
   const bool view = ops::is_view(node);
-  // A sub-graph may return what it was given.
-  const bool may_alias = !node.op().in_dispatcher() || facts(node.op()).view != ViewKind::None;
+  const bool calls = !node.args().empty() && node.args()[0].is_graph();
+  const bool may_alias =
+      !calls && (!node.op().in_dispatcher() || facts(node.op()).view != ViewKind::None);
   for (const Value* result : node.results()) {
     if (result == nullptr) continue;
     make_room(result->id());
     base_[result->id()] = view ? base(node.args()[0].value()) : result;
     if (may_alias) node.for_each_operand([&](const Value* operand) { join(result, operand); });
   }
+  if (calls) join_through_sub_graph(*this, node);
   if (node.op().in_dispatcher() && !facts(node.op()).writes.empty()) add_written(node);
 }
 
