@@ -155,10 +155,12 @@ bool is_pure(const Graph& joint, const runtime::Epilogue& epilogue) {
 bool looks_alike_later(const TracedFunction& traced, const runtime::Epilogue::Write& write) {
   const auto place = static_cast<size_t>(write.input);
   const runtime::Prologue::Input& input = traced.frame.prologue.inputs[place];
-  if (traced.trace.graph.inputs()[place].value->meta.requires_grad || write.geometry) return false;
-  if (input.kind != runtime::Prologue::Input::Kind::Argument) return !write.seen_by_autograd;
-  const at::Tensor& argument = traced.inputs[static_cast<size_t>(input.index)];
-  return !argument.is_inference() && !argument.is_view();
+  if (write.geometry) return false;
+  if (input.kind == runtime::Prologue::Input::Kind::Argument) {
+    const at::Tensor& argument = traced.inputs[static_cast<size_t>(input.index)];
+    return !argument.is_inference() && !argument.is_view();
+  }
+  return !write.seen_by_autograd && !traced.trace.graph.inputs()[place].value->meta.requires_grad;
 }
 
 /// Whether the function's gradient can be found by running its operators once more.

@@ -1,12 +1,15 @@
 #include "derivative/sized_open_trace.h"
 
 #include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/functions/basic_ops.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <mutex>
 
 #include "ahead/errors.h"
 #include "base/ambient.h"
+#include "base/libtorch.h"
 #include "checkpoint/region_watch.h"
 #include "derivative/open_trace_gradient.h"
 #include "ir/sizes/graph_numbers.h"
@@ -16,8 +19,19 @@
 namespace ahead::compiling {
 namespace {
 
-/// Tensors that stand for inputs when a trace is made: they look alike, but have no memory. One that
-/// is an input several times is so again.
+/// A tensor that looks like this one and has no memory. What was computed may be written to.
+at::Tensor stand_in_for(const at::Tensor& input) {
+  const at::Tensor made = observe::shell_of(input);
+  if (input.is_leaf()) return made.set_requires_grad(input.requires_grad());
+  const NodePtr history =
+      make_autograd_node<torch::autograd::Error>("the history of a tensor that a trace was made for");
+  history->set_next_edges({});
+  torch::autograd::impl::set_gradient_edge(made, {history, history->add_input_metadata(made)});
+  return made;
+}
+
+/// Tensors that stand for inputs when a trace is made. One that is an input several times is so
+/// again.
 std::vector<at::Tensor> stand_ins_for(const std::vector<at::Tensor>& inputs) {
   std::vector<at::Tensor> stand_ins;
   for (const at::Tensor& input : inputs) {
@@ -29,8 +43,7 @@ std::vector<at::Tensor> stand_ins_for(const std::vector<at::Tensor>& inputs) {
       stand_ins.push_back(stand_ins[place]);
       continue;
     }
-    stand_ins.push_back(input.defined() ? observe::shell_of(input) : at::Tensor());
-    if (input.defined()) stand_ins.back().set_requires_grad(input.requires_grad());
+    stand_ins.push_back(input.defined() ? stand_in_for(input) : at::Tensor());
   }
   return stand_ins;
 }

@@ -110,13 +110,14 @@ TEST(Batches, SecondDerivativesOfCustomFunctions) {
   EXPECT_GT(compiled.stats().cache_hits, 12U);
 }
 
-/// Beside these the function draws random numbers, and writes to an argument and to a buffer.
+/// Beside these the function draws random numbers, and writes to arguments and to a buffer.
 TEST(Batches, SecondDerivativesOfCustomFunctionsBesideWrites) {
   const auto make = [](const Tensor& w, const Tensor& buffer) {
-    return [w, buffer](const Tensor& x, Tensor& sums) {
+    return [w, buffer](const Tensor& x, Tensor& sums, Tensor& computed) {
       const Tensor y = torch::dropout(Rounded::apply(x.matmul(w).tanh()), 0.3, true);
       buffer.mul_(0.5).add_(y.detach().mean());
-      sums.add_(x.sum(1) * 2);
+      computed.mul_(x.detach());
+      sums.add_(computed.sum(1) * 2);
       return y.exp() * sums.sum();
     };
   };
@@ -124,10 +125,11 @@ TEST(Batches, SecondDerivativesOfCustomFunctionsBesideWrites) {
     torch::manual_seed(size);
     const Tensor x = torch::randn({size, 6}).requires_grad_();
     Tensor sums = torch::ones({size});
-    const Tensor y = function(x, sums);
+    Tensor computed = torch::randn({size, 6}).requires_grad_() * 3;
+    const Tensor y = function(x, sums, computed);
     const Tensor first = torch::autograd::grad({y.sum()}, {x}, {}, true, true)[0];
     Tensors all = torch::autograd::grad({first.pow(2).sum()}, {w, x});
-    all.insert(all.end(), {y.detach(), first.detach(), sums.detach()});
+    all.insert(all.end(), {y.detach(), first.detach(), sums.detach(), computed.detach()});
     return all;
   };
   const Tensor w = torch::randn({6, 5}).requires_grad_();

@@ -144,6 +144,33 @@ TEST(SubclassSizes, WritesToArguments) {
       });
 }
 
+/// What is written to was computed, and the write has a gradient, and a second one.
+TEST(SubclassSizes, WritesToWhatWasComputed) {
+  const auto function = [](const at::Tensor& x, const at::Tensor& w) {
+    x.mul_(w).add_(1);
+    return x.sin() * w;
+  };
+  const auto derive = [](const auto& f, int64_t n) {
+    torch::manual_seed(n);
+    const at::Tensor leaf = two({n, 3}, true), w = two({n, 3}, true), x = leaf * 2;
+    const at::Tensor y = f(x, w);
+    const Tensors ones{at::ones_like(y.detach()), at::ones_like(x.detach())};
+    const bool twice = n % 2 == 0;
+    const Tensors first = torch::autograd::grad({y, x}, {leaf, w}, ones, true, twice);
+    Tensors all{y.detach(), x.detach(), first[0].detach(), first[1].detach()};
+    if (twice)
+      all.push_back(torch::autograd::grad({first[1].pow(2)}, {w}, {at::ones_like(ones[0])})[0]);
+    return all;
+  };
+  auto compiled = compile(function, {.backend = "interpreter", .fullgraph = true});
+  for (const int64_t n : rounds_of(1, 24, 2)) {
+    const Tensors expected = derive(function, n), actual = derive(compiled, n);
+    for (size_t i = 0; i < expected.size(); ++i)
+      ASSERT_EQ(difference(expected[i], actual[i]), "") << i << " of size " << n;
+  }
+  expect_few_programs(compiled.stats(), 3, 24, 10);
+}
+
 /// The gradient of a plain tensor that meets a wrapper is one.
 TEST(SubclassSizes, GradientsOfAnotherClass) {
   expect_one_program([](const Tensors& x) -> Tensors { return {(x[0] * x[1]).sin(), x[0].exp()}; },
