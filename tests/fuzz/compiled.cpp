@@ -252,6 +252,7 @@ Verdict check_sizes(const Program& program) {
   if (random.chance(0.3) && !is_passed_and_captured(program)) options.confirm = Confirm::Never;
   // Derivatives that need an open trace would fix the sizes.
   options.double_backward = is_differentiated_twice(program) || random.chance(0.3);
+  options.keep_input_mutations = has_wrappers(program) && program.seed % 2 == 1;
   if (throws(program, {})) return {Verdict::Kind::BothThrow, "", "", ""};
   Inputs eager(program), compiled_inputs(program);
   const NumberedFunction function = numbered_function_of(program, eager.tensors());
