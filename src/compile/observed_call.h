@@ -107,6 +107,8 @@ class ObservedCall {
   std::shared_ptr<Entry> compile_wrapped(Observation::State& observation,
                                          const std::shared_ptr<const observe::Tape>& tape);
   static void pin(const Observation::State& observation, const observe::Tape& tape, Entry& entry);
+  /// Notes which leaves must have a gradient, or must not, and how many hooks.
+  void guard_by_leaves(const observe::Tape& tape, Entry& entry) const;
 
   const Options& options_;
   const Compilers& compilers_;

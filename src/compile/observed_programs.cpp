@@ -159,21 +159,22 @@ std::shared_ptr<Entry> ObservedCall::compile_plain(Observation::State& observati
   entry->split = std::move(split);
   entry->has_state = !tape->stored.empty() || !tape->held.empty() || !tape->takings.empty();
   if (entry->has_state) entry->kind_by_arguments.emplace(observation.candidate->kind);
-  for (const observe::CapturedTensor& captured : tape->captured) {
-    if (state_.depends_on_grads && captured.grad_of == nullptr)
-      entry->grads.push_back({captured.tensor, captured.had_grad});
-  }
-  for (const observe::CapturedTensor& captured : tape->captured) {
-    if (tape->differentiates && captured.look.requires_grad)
-      entry->hooks.push_back({captured.tensor, captured.num_hooks});
-  }
-  for (const observe::OtherLeaf& leaf : tape->other_leaves) {
-    if (state_.depends_on_grads) entry->grads.push_back({leaf.tensor, leaf.had_grad});
-  }
   // What reads values may end the call before anything has happened.
   if (!reads && entry->split == nullptr)
     entry->leaves_without_grads = leaves_without_grads(*tape, *entry->kind.plan);
   return entry;
+}
+
+void ObservedCall::guard_by_leaves(const Tape& tape, Entry& entry) const {
+  for (const observe::CapturedTensor& captured : tape.captured) {
+    if (state_.depends_on_grads && captured.grad_of == nullptr)
+      entry.grads.push_back({captured.tensor, captured.had_grad});
+    if (tape.differentiates && captured.look.requires_grad)
+      entry.hooks.push_back({captured.tensor, captured.num_hooks});
+  }
+  for (const observe::OtherLeaf& leaf : tape.other_leaves) {
+    if (state_.depends_on_grads) entry.grads.push_back({leaf.tensor, leaf.had_grad});
+  }
 }
 
 std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
@@ -189,6 +190,7 @@ std::shared_ptr<Entry> ObservedCall::compile(Observation::State& observation,
       is_wrapped ? compile_wrapped(observation, tape) : compile_plain(observation, tape);
   if (entry == nullptr) return nullptr;
   entry->prototype = prototype();
+  guard_by_leaves(*tape, *entry);
   const compiling::SizedProgram* sized = entry->compiled.sized.get();
   if (sized != nullptr && !entry->has_state && entry->split == nullptr &&
       sized->value_sizes() != nullptr)

@@ -114,6 +114,26 @@ TEST(SubclassOddSizes, ParametersThatAreReplaced) {
   EXPECT_GE(compiled.stats().cache_hits, 40U);
 }
 
+/// Whether a leaf has a gradient is no operator: it counts once a call was observed that used one.
+TEST(SubclassOddSizes, GradientsThatDecide) {
+  const at::Tensor weight = at::ones({3}).requires_grad_();
+  const auto apply = [weight](const at::Tensor& x) {
+    const at::NoGradGuard no_grad;
+    return weight.grad().defined() ? x * weight.grad() : x * weight * 5;
+  };
+  auto compiled = compile(apply, on_interpreter);
+  for (int call = 0; call < 160; ++call) {
+    const bool has_gradient = call / 20 % 2 == 1;
+    weight.mutable_grad() = has_gradient ? at::full({3}, 2.0) : at::Tensor();
+    const at::Tensor x = two({2 + call % 2, 3});
+    const at::Tensor expected = apply(x), actual = compiled(x);
+    if (call < 40) continue;
+    ASSERT_EQ(difference(expected, actual), "") << call;
+  }
+  EXPECT_EQ(compiled.stats().eager_calls, 0U);
+  EXPECT_GE(compiled.stats().cache_hits, 40U);
+}
+
 /// Each size has a parameter of its own.
 TEST(SubclassOddSizes, ParametersOfEachSize) {
   Tensors weights;
