@@ -322,6 +322,27 @@ TEST(EngineSizedFunctions, HooksInside) {
   });
 }
 
+/// Nodes that look alike and stop telling what they hold, after another number of sizes each.
+TEST(EngineSizedFunctions, WhatWasWrittenTo) {
+  const auto f = [](const Tensor& x) { return x.exp().view({-1}); };
+  auto sized = compile(f), fixed = compile(f, {.dynamic = Dynamic::Static});
+  const auto error_with = [](const auto& model, int64_t size) {
+    const Tensor y = model(leaf({size, 2}));
+    y.detach().mul_(2);
+    return error_of([&] { y.sum().backward(); });
+  };
+  compiled_autograd::reset();
+  for (const int64_t size : rounds_of(3, 5, 4)) {
+    const std::string phrase = "modified by an inplace operation";
+    EXPECT_NE(error_with(f, size).find(phrase), std::string::npos);
+    const compiled_autograd::Enable on;
+    EXPECT_NE(error_with(fixed, size).find(phrase), std::string::npos);
+    EXPECT_NE(error_with(sized, size).find(phrase), std::string::npos);
+  }
+  EXPECT_GT(sized.stats().cache_hits, 0U);
+  EXPECT_GT(fixed.stats().cache_hits, 0U);
+}
+
 /// Epochs of minibatches, of which the last is smaller.
 TEST(EngineSizedFunctions, TrainingWithASmallerLastBatch) {
   const auto make = [] {

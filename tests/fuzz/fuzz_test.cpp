@@ -124,6 +124,11 @@ TEST(FuzzAgain, CompiledBackwards) {
   for (const uint64_t seed : {902088, 905495, 905820}) campaign.run(seed);
 }
 
+TEST(FuzzAgain, CompiledBackwardsOfManySizes) {
+  Campaign campaign(captured_sizes_mode());
+  campaign.run(73010745);
+}
+
 TEST(FuzzAgain, CompiledProgramsWithWrappers) {
   Campaign campaign(wrappers_mode());
   for (const uint64_t seed : {20102684, 20105224, 20105275}) campaign.run(seed);

@@ -441,6 +441,8 @@ bool Backward::collect_saved(Step& step) {
   for (size_t i = first_size; i < call_->all_size_inputs.size(); ++i) {
     found_->sizes.push_back(call_->all_size_inputs[i].value);
   }
+  // A node that stopped telling has told of none of these in the key.
+  if (!is_known) put(step.num_size_inputs);
   step.num_inputs = static_cast<uint32_t>(inputs().size()) - step.first_input;
   return describe_inputs(step.first_input) && is_known;
 }
