@@ -87,8 +87,9 @@ std::optional<std::vector<int64_t>> Program::match(const std::vector<int64_t>& s
   return is_known ? std::move(values) : std::nullopt;
 }
 
-SizePattern Program::widened(const std::vector<int64_t>& sizes) const {
-  return known_.load()->sizes.widened(sizes);
+SizePattern Program::widened(const std::vector<int64_t>& sizes,
+                             const std::vector<bool>& are_dimensions) const {
+  return known_.load()->sizes.widened(sizes, are_dimensions);
 }
 
 size_t Program::count_changed(const std::vector<int64_t>& sizes) const {

@@ -52,7 +52,8 @@ class Program {
   std::optional<std::vector<int64_t>> match(const std::vector<int64_t>& sizes) const;
   /// The pattern for these sizes too; one without changing sizes if graphs for them could not be
   /// made.
-  SizePattern widened(const std::vector<int64_t>& sizes) const;
+  SizePattern widened(const std::vector<int64_t>& sizes,
+                      const std::vector<bool>& are_dimensions) const;
   /// How many sizes differ from those for which it was made.
   size_t count_changed(const std::vector<int64_t>& sizes) const;
   /// Whether it is for backwards of the same sizes only.

@@ -132,7 +132,7 @@ std::vector<int64_t> find_marked(const Backward& backward) {
 /// null: none was seen.
 SizePattern choose_pattern(const Settings& settings, const Backward& backward, Program* like) {
   if (!may_lift(settings)) return SizePattern(backward.sizes());
-  if (like != nullptr) return like->widened(backward.sizes());
+  if (like != nullptr) return like->widened(backward.sizes(), find_dimensions(backward));
   if (settings.options.dynamic.has_value())
     return SizePattern::all(backward.sizes(), find_dimensions(backward));
   const std::vector<int64_t> marked = find_marked(backward);

@@ -280,6 +280,27 @@ TEST(EngineSizedFunctions, BatchesOfOneAndNone) {
   EXPECT_LE(stats.captures, 8U) << all_reasons();
 }
 
+/// A stride of 1 is none of the sizes that are captured for themselves.
+TEST(EngineSizedFunctions, LayoutsThatAlternate) {
+  const auto run = [](int64_t size, bool is_transposed) {
+    torch::manual_seed(size);
+    const Tensor x = is_transposed ? torch::randn({4, size}).t().requires_grad_() : leaf({size, 4});
+    x.sin().exp().sum().backward();
+    return x.grad();
+  };
+  compiled_autograd::reset();
+  uint64_t captures = 0;
+  for (const int64_t size : {3, 5, 6, 7, 9, 10, 11, 13, 14, 15}) {
+    captures = size == 10 ? compiled_autograd::stats().captures : captures;
+    for (const bool is_transposed : {false, true}) {
+      const Tensor expected = run(size, is_transposed);
+      const compiled_autograd::Enable on;
+      expect_same({expected}, {run(size, is_transposed)});
+    }
+  }
+  EXPECT_EQ(compiled_autograd::stats().captures, captures) << all_reasons();
+}
+
 /// Sizes that never came before run from the program, and from what was captured.
 TEST(EngineSizedFunctions, SizesThatAreTrusted) {
   const Tensor w = leaf({6, 4});

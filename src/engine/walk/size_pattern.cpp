@@ -37,8 +37,9 @@ SizePattern SizePattern::for_only(const std::vector<int64_t>& sizes) const {
   return only;
 }
 
-SizePattern SizePattern::widened(const std::vector<int64_t>& sizes) const {
-  if (general_ != nullptr) return general_->widened(sizes);
+SizePattern SizePattern::widened(const std::vector<int64_t>& sizes,
+                                 const std::vector<bool>& are_dimensions) const {
+  if (general_ != nullptr) return general_->widened(sizes, are_dimensions);
   SizePattern wider(sizes, may_widen_);
   if (!may_widen_) return wider;
   wider.was_all_ = was_all_;
@@ -47,7 +48,7 @@ SizePattern SizePattern::widened(const std::vector<int64_t>& sizes) const {
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (symbol(i) == kFixed && sizes[i] == sizes_[i]) continue;
     // Most decisions are about 0 and 1: what is made for these says nothing about others.
-    if (sizes[i] == 0 || sizes[i] == 1) return for_only(sizes);
+    if (are_dimensions[i] && (sizes[i] == 0 || sizes[i] == 1)) return for_only(sizes);
     const auto next = static_cast<int32_t>(numbers.size());
     const auto [number, is_new] = numbers.try_emplace({symbol(i), sizes_[i], sizes[i]}, next);
     if (is_new) wider.before_.push_back(sizes_[i]);

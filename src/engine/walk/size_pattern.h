@@ -24,9 +24,10 @@ class SizePattern {
   /// The same for those that are multiples of one of these numbers.
   static SizePattern multiples_of(const std::vector<int64_t>& changing, std::vector<int64_t> sizes,
                                   const std::vector<bool>& are_shared);
-  /// Lets those change that are other ones in `sizes`, if any may. Where one of them is 0 or 1
-  /// there, nothing may in what is made for these.
-  SizePattern widened(const std::vector<int64_t>& sizes) const;
+  /// Lets those change that are other ones in `sizes`, if any may. Where one of them is that of a
+  /// dimension, and 0 or 1, nothing may in what is made for these sizes.
+  SizePattern widened(const std::vector<int64_t>& sizes,
+                      const std::vector<bool>& are_dimensions) const;
   /// What is left if no graph can be made in which these change: nothing may, for good, unless more
   /// were let change than were seen to.
   SizePattern given_up(const std::vector<int64_t>& sizes) const;
