@@ -144,8 +144,12 @@ class TangentRemover {
     const TensorMeta& sum = node.result()->meta;
     if (live->meta.sizes != sum.sizes || live->meta.dtype != sum.dtype) return false;
     const bool lies_alike = live->meta.strides == sum.strides;
-    if (!any_layout_ && !lies_alike) return false;
-    if (!lies_alike) keep_layout_of(node, live);
+    if (!any_layout_ && !lies_alike) {
+      // Zeros would be added to negative ones.
+      live = copy_like(node, live);
+    } else if (!lies_alike) {
+      keep_layout_of(node, live);
+    }
     graph_.replace_uses(node.result(), live);
     return true;
   }

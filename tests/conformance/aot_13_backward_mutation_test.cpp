@@ -147,6 +147,24 @@ TEST(AotBackwardMutation, WritesToAGradientThatIsAddedToThatOfAnotherResult) {
   EXPECT_THROW(full(Tensors{leaf({3})}), Unsupported);
 }
 
+TEST(AotBackwardMutation, OneOfTwoResultsWhoseGradientsLieOtherwiseHasEagersZeros) {
+  const auto f = [](const Tensors& in) {
+    return Tensors{WriteToSaved::apply(in[0], in[1]) * in[2], in[2] / (in[0].square() + 1)};
+  };
+  auto compiled = compile(f, {.fullgraph = true, .confirm = Confirm::Never});
+  for (int call = 0; call < 3; ++call) {
+    const at::Tensor x = at::randn({3, 2}).t().requires_grad_(), zeros = at::zeros({2, 3});
+    const auto gradient = [&](const auto& function) {
+      const Tensors results = function(Tensors{x, at::randn({3}), zeros});
+      const at::Tensor tangent = at::full({2, 3}, -1.0);
+      return torch::autograd::grad({results[0]}, {x}, {tangent})[0].signbit();
+    };
+    EXPECT_TRUE(gradient(f).all().item<bool>());
+    EXPECT_TRUE(gradient(compiled).all().item<bool>());
+  }
+  expect_hits(compiled);
+}
+
 TEST(AotBackwardMutation, OfWhatGetsNoGradientItselfWithOneOfTwoResults) {
   // The gradient of the second argument is none, so that nobody asks for it.
   const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
