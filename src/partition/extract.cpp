@@ -374,9 +374,11 @@ class Extractor {
   PartitionedGraphs result_;
 };
 
-/// Whether a view has elements outside of what it was made of, which a copy of that lacks.
-bool reaches_beyond(const Node& node) {
-  if (!ops::is_view(node)) return false;
+/// Whether a view has elements outside of what it was made of, which that lacks when it is computed
+/// again.
+bool reaches_beyond_computed(const Node& node) {
+  if (!ops::is_view(node) || ops::root_of(node.args()[0].value())->producer() == nullptr)
+    return false;
   const auto last = [](const TensorMeta& meta) {
     Dim place = meta.offset;
     for (size_t i = 0; i < meta.sizes.size(); ++i) place += (meta.sizes[i] - 1) * meta.strides[i];
@@ -415,7 +417,7 @@ JointFacts::JointFacts(const Graph& joint)
       nodes[i]->for_each_operand([&](const Value* operand) {
         if (overwritten[operand->id()]) roles[i].never_in_backward = true;
       });
-      roles[i].never_in_backward |= reaches_beyond(*nodes[i]);
+      roles[i].never_in_backward |= reaches_beyond_computed(*nodes[i]);
     }
     if (roles[i].in_backward) mark_written(*nodes[i]);
   }

@@ -56,6 +56,25 @@ TEST(CompileViews, StridedViewBeyondAnArgumentThatIsWrittenTo) {
   expect_compiled_like_eager(beyond, first_half);
 }
 
+TEST(CompileViews, StridedViewBeyondAnArgumentIsSavedAsThat) {
+  const auto beyond = [](const Tensors& in) -> Tensors {
+    return {in[0].as_strided({4}, {1}, 0).square()};
+  };
+  const auto overlapping = [] {
+    const at::Tensor whole = leaf({4});
+    return CallInputs{{whole.narrow(0, 0, 3), whole.narrow(0, 1, 2)}, {whole}};
+  };
+  expect_compiled_like_eager(beyond, overlapping);
+  auto compiled = compile(aot::FlatFunction(beyond), {.fullgraph = true, .confirm = Confirm::Never});
+  for (int call = 0; call < 3; ++call) {
+    const at::Tensor whole = leaf({4}), twice = whole * 2;
+    const at::Tensor result = compiled(Tensors{twice.narrow(0, 0, 3)})[0];
+    twice.detach().zero_();
+    EXPECT_THROW(result.sum().backward(), c10::Error);
+  }
+  EXPECT_EQ(compiled.stats().cache_hits, 2u);
+}
+
 TEST(CompileViews, ViewOfAnIntermediateIsAViewOutsideToo) {
   const auto transposed = [](const Tensors& in) -> Tensors {
     return {at::lerp(in[1], in[0], in[1]).permute({2, 1, 0})};
