@@ -192,6 +192,47 @@ TEST(NativeMemory, SavedTensorsServeEachBackward) {
   EXPECT_GT(compiled.stats().cache_hits, 0u);
 }
 
+/// Results, which are views of intermediates or what the backward reads, and gradients that hooks
+/// and callers keep are not written over by the rest of a backward, nor by later calls.
+TEST(NativeMemory, WhatIsKeptStaysInLaterCalls) {
+  const auto function = [](const Tensor& x, const Tensor& w) {
+    const Tensor product = torch::gelu(x.mm(w)), bent = torch::exp(product * 0.1);
+    return Tensors{product.t(), bent, product.view({-1}) * 2, (bent * product).mm(w)[3]};
+  };
+  auto compiled = compile(function, native());
+  Tensors kept, copies;
+  const auto keep = [&](const Tensor& tensor) {
+    kept.push_back(tensor);
+    copies.push_back(tensor.detach().clone());
+  };
+  for (int call = 0; call < 4; ++call) {
+    const Tensor x = torch::randn({64, 96}).requires_grad_();
+    const Tensor w = torch::randn({96, 96}).requires_grad_();
+    Tensor sum, expected_sum;
+    for (const Tensor& result : function(x, w)) {
+      const Tensor part = result.sin().sum();
+      expected_sum = expected_sum.defined() ? expected_sum + part : part;
+    }
+    const Tensors expected = torch::autograd::grad({expected_sum}, {x, w});
+    x.register_hook([&](const Tensor& gradient) { keep(gradient); });
+    w.register_hook([&](const Tensor& gradient) { keep(gradient); });
+    for (const Tensor& result : compiled(x, w)) {
+      keep(result);
+      const Tensor part = result.sin().sum();
+      sum = sum.defined() ? sum + part : part;
+    }
+    for (const bool is_kept : {true, false}) {
+      const Tensors gradients = torch::autograd::grad({sum}, {x, w}, {}, is_kept);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        expect_near(gradients[i], expected[i]);
+        keep(gradients[i]);
+      }
+    }
+  }
+  for (size_t i = 0; i < kept.size(); ++i) EXPECT_TRUE(torch::equal(kept[i], copies[i])) << i;
+  EXPECT_EQ(compiled.stats().cache_hits, 3u);
+}
+
 /// A training step, from the loss to the gradients.
 template <class Loss>
 int64_t peak_of_step(const models::Workload& workload, const Loss& loss) {
