@@ -77,6 +77,23 @@ std::vector<TensorMeta> input_metas(const Graph& backward,
   return metas;
 }
 
+/// Lets a graph return what it would write to inputs, after its outputs, and says to which inputs.
+std::vector<size_t> return_writes(Graph& backward) {
+  std::vector<size_t> inputs;
+  for (Node& node : backward.nodes()) {
+    if (!ops::is_backward_write(node)) continue;
+    for (const Value* written : node.results()) {
+      if (written != nullptr && written->is_used())
+        throw Unsupported("backward", "a gradient is computed from what the backward writes.");
+    }
+    inputs.push_back(node.args()[0].value()->index());
+    backward.add_output(node.args()[1].value(),
+                        {Slot::Kind::Output, static_cast<int32_t>(inputs.size())});
+    backward.erase(&node);
+  }
+  return inputs;
+}
+
 }  // namespace
 
 Graph for_any_tangent_layout(const Graph& backward) {
@@ -86,9 +103,14 @@ Graph for_any_tangent_layout(const Graph& backward) {
 Graph with_tangent_layouts(const Graph& backward, const std::vector<TensorMeta>& tangents) {
   if (tracing::Tracer::current() != nullptr)
     throw Unsupported("compile", "a backward cannot be traced inside a traced function.");
-  const Interpreter interpreter(for_any_tangent_layout(backward));
+  Graph without_writes(backward);
+  const std::vector<size_t> written = return_writes(without_writes);
+  const Interpreter interpreter(for_any_tangent_layout(without_writes));
   const auto replay = [&](const std::vector<at::Tensor>& arguments) {
-    return interpreter.replay(std::vector<at::Tensor>(arguments));
+    std::vector<at::Tensor> results = interpreter.replay(std::vector<at::Tensor>(arguments));
+    for (size_t i = written.size(); i-- > 0; results.pop_back())
+      arguments[written[i]].copy_(results.back());
+    return results;
   };
   return tracing::retrace(backward, replay, input_metas(backward, tangents));
 }

@@ -165,6 +165,18 @@ TEST(AotBackwardMutation, OneOfTwoResultsWhoseGradientsLieOtherwiseHasEagersZero
   expect_hits(compiled);
 }
 
+TEST(AotBackwardMutation, TakesTangentsAsTheyLie) {
+  // In half precision batch norm rounds otherwise for an expanded tangent, such as that of a sum.
+  const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
+    const at::Tensor x = WriteToSaved::apply(in[0], in[1]) * in[0];
+    return {at::batch_norm(x, in[2], {}, {}, {}, true, 0.1, 1e-5, false)};
+  };
+  expect_same_writes_in_backward(f, []() -> BackwardCase {
+    const at::Tensor a = at::randn({2, 2}, at::kBFloat16).requires_grad_();
+    return {{a}, {a, at::randn({3}), at::randn({2}, at::kBFloat16)}};
+  });
+}
+
 TEST(AotBackwardMutation, OfWhatGetsNoGradientItselfWithOneOfTwoResults) {
   // The gradient of the second argument is none, so that nobody asks for it.
   const aot::FlatFunction f = [](const Tensors& in) -> Tensors {
