@@ -28,8 +28,8 @@ class SizedEntries {
 
   std::shared_ptr<const Map> all() const { return map_.load(); }
   bool empty() const { return all()->empty(); }
-  /// Adds an entry for calls like this one. It takes the place of one with numbers that may have any
-  /// value, if both fit the same calls.
+  /// Adds an entry for calls like this one. It takes the place of one with numbers that may have
+  /// any value, if both fit the same calls.
   void add(const Situation& now, std::shared_ptr<Entry> entry);
   void remove(const std::shared_ptr<Entry>& entry);
   /// Removes all entries for sizes that no call was observed with. Returns whether there were any.

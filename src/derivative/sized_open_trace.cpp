@@ -23,8 +23,8 @@ namespace {
 at::Tensor stand_in_for(const at::Tensor& input) {
   const at::Tensor made = observe::shell_of(input);
   if (input.is_leaf()) return made.set_requires_grad(input.requires_grad());
-  const NodePtr history =
-      make_autograd_node<torch::autograd::Error>("the history of a tensor that a trace was made for");
+  const NodePtr history = make_autograd_node<torch::autograd::Error>(
+      "the history of a tensor that a trace was made for");
   history->set_next_edges({});
   torch::autograd::impl::set_gradient_edge(made, {history, history->add_input_metadata(made)});
   return made;
