@@ -131,7 +131,18 @@ TEST(FuzzAgain, CompiledBackwardsOfManySizes) {
 
 TEST(FuzzAgain, CompiledProgramsWithWrappers) {
   Campaign campaign(wrappers_mode());
-  for (const uint64_t seed : {20102684, 20105224, 20105275}) campaign.run(seed);
+  for (const uint64_t seed : {20102684, 20105224, 20105275, 50003640, 60200957}) campaign.run(seed);
+}
+
+TEST(FuzzAgain, CompiledProgramsWithEffects) {
+  Campaign campaign(effects_mode());
+  for (const uint64_t seed : {20301152, 60100727, 60102556, 60112287, 62002457, 63001652})
+    campaign.run(seed);
+}
+
+TEST(FuzzAgain, CompiledProgramsOfManySizes) {
+  Campaign campaign(sizes_mode());
+  campaign.run(50001596);
 }
 
 // Two parts, so that both shards of the tests have work.
