@@ -46,9 +46,8 @@ void check_gradients(const Tensors& args, const std::vector<int32_t>& group) {
                     "one of them, or a clone.");
 }
 
-/// Groups of arguments that are to be one input: all of one storage, if any of them overlap. The
-/// others must come along, since the common base is all of their memory.
-std::vector<std::vector<int32_t>> find_groups(const Tensors& args) {
+/// The arguments of each storage.
+std::vector<std::vector<int32_t>> by_storage(const Tensors& args) {
   std::vector<std::vector<int32_t>> groups;
   std::vector<bool> is_grouped(args.size());
   for (size_t first = 0; first < args.size(); ++first) {
@@ -59,6 +58,16 @@ std::vector<std::vector<int32_t>> find_groups(const Tensors& args) {
       is_grouped[i] = true;
       group.push_back(static_cast<int32_t>(i));
     }
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+/// Groups of arguments that are to be one input: all of one storage, if any of them overlap. The
+/// others must come along, since the common base is all of their memory.
+std::vector<std::vector<int32_t>> find_groups(const Tensors& args) {
+  std::vector<std::vector<int32_t>> groups;
+  for (std::vector<int32_t>& group : by_storage(args)) {
     if (!any_overlap(args, group)) continue;
     check_gradients(args, group);
     groups.push_back(std::move(group));
@@ -135,6 +144,12 @@ std::optional<Origin> find_origin(const Tensors& args, const std::vector<int32_t
 }
 
 }  // namespace
+
+void check_aliases_of_reshaped(const Tensors& args) {
+  for (const std::vector<int32_t>& group : by_storage(args)) {
+    if (group.size() > 1) check_gradients(args, group);
+  }
+}
 
 /// What a call of the merged function leaves behind.
 struct MergedArguments::State {

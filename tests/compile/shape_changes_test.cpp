@@ -307,5 +307,28 @@ TEST(ShapeChanges, ExpandedArgumentThatChangesItsShapeAndIsSavedRunsEagerly) {
   EXPECT_THROW(whole(make_inputs().passed), Unsupported);
 }
 
+/// Eager makes the history of the view anew, by its strides, which spreads its gradient.
+TEST(ShapeChanges, OfWhatSharesMemoryWithAViewOfAnExpandedLeafRunEagerly) {
+  const auto f = [](const Tensors& in) -> Tensors {
+    in[1].unsqueeze_(-2);
+    return {in[0] * 2};
+  };
+  const auto make_inputs = [] {
+    const at::Tensor x = at::randn({1}).expand({2}).variable_data().requires_grad_();
+    return CallInputs{{x.narrow(0, 1, 1), x.detach().narrow(0, 0, 1)}, {x}};
+  };
+  auto compiled = compile(aot::FlatFunction(f), {.confirm = 0});
+  for (int call = 0; call < 4; ++call) {
+    const CallInputs inputs = make_inputs(), twins = make_inputs();
+    const auto gradient = [](const Tensors& results, const CallInputs& of) {
+      return torch::autograd::grad({results[0].sum()}, {of.leaves[0]})[0];
+    };
+    EXPECT_TRUE(at::equal(gradient(compiled(inputs.passed), inputs), gradient(f(twins.passed), twins)));
+  }
+  expect_runs_eagerly(compiled);
+  auto whole = compile(aot::FlatFunction(f), {.fullgraph = true, .confirm = 0});
+  EXPECT_THROW(whole(make_inputs().passed), Unsupported);
+}
+
 }  // namespace shape_changes_test
 }  // namespace ahead
