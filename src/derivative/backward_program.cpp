@@ -114,6 +114,13 @@ Graph BackwardProgram::graph_for(const Mask& defined, const Mask& wanted, Layout
   return is_any ? for_any_tangent_layout(graph) : graph;
 }
 
+bool BackwardProgram::lies_as_traced(const Mask& defined, const Mask& wanted) const {
+  const auto hash_of = [&](bool any_layout) {
+    return without_tangents(graph_, reach_, defined, wanted, any_layout).hash();
+  };
+  return all(defined) || hash_of(false) == hash_of(true);
+}
+
 BackwardProgram::PartPtr BackwardProgram::complete() {
   PartPtr known = complete_.load();
   if (known != nullptr) return known;

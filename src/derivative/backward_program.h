@@ -49,6 +49,7 @@ class BackwardProgram final : public runtime::BackwardVariants {
   PartPtr variant(const std::vector<at::Tensor>& tangents, const Mask& wanted) override;
   size_t num_variants() const override;
   Graph graph_for(const Mask& defined, const Mask& wanted, Layouts layouts) const override;
+  bool lies_as_traced(const Mask& defined, const Mask& wanted) const override;
 
  private:
   using Key = std::vector<int64_t>;

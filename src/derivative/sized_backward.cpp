@@ -34,6 +34,10 @@ class SizedBackward final : public runtime::BackwardVariants {
     return general_->graph_for(defined, wanted, layouts);
   }
 
+  bool lies_as_traced(const Mask& defined, const Mask& wanted) const override {
+    return general_->lies_as_traced(defined, wanted);
+  }
+
  private:
   PartPtr complete() {
     PartPtr known = complete_.load();

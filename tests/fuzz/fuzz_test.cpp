@@ -126,7 +126,7 @@ TEST(FuzzAgain, CompiledBackwards) {
 
 TEST(FuzzAgain, CompiledBackwardsOfManySizes) {
   Campaign campaign(captured_sizes_mode());
-  campaign.run(73010745);
+  for (const uint64_t seed : {73010745, 75020860, 75020929}) campaign.run(seed);
 }
 
 TEST(FuzzAgain, CompiledProgramsWithWrappers) {

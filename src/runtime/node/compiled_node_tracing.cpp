@@ -17,6 +17,16 @@ using torch::autograd::variable_list;
 using torch::dynamo::autograd::CompiledNodeArgs;
 using torch::dynamo::autograd::SwapSavedVariables;
 
+namespace {
+
+BackwardVariants::Mask are_defined(const variable_list& gradients) {
+  BackwardVariants::Mask defined;
+  for (const at::Tensor& gradient : gradients) defined.push_back(gradient.defined());
+  return defined;
+}
+
+}  // namespace
+
 /// Puts compiled autograd's stand-ins for the saved tensors into the node, and the saved tensors
 /// back at its end.
 struct CompiledNode::Swapped {
@@ -99,9 +109,8 @@ std::vector<c10::SymInt> CompiledNode::traced_sizes(SwapSavedVariables& saved) c
 Graph CompiledNode::traced_graph(const variable_list& gradients,
                                  const std::vector<c10::SymInt>& sizes,
                                  BackwardVariants::Layouts layouts) const {
-  BackwardVariants::Mask defined;
-  for (const at::Tensor& gradient : gradients) defined.push_back(gradient.defined());
-  const Graph graph = plan_->backward.program->graph_for(defined, wanted_gradients(), layouts);
+  const Graph graph =
+      plan_->backward.program->graph_for(are_defined(gradients), wanted_gradients(), layouts);
   return tracing::over_traced_sizes(graph, sizes);
 }
 
@@ -112,7 +121,8 @@ variable_list CompiledNode::trace_graph(std::vector<at::Tensor>&& args,
                                         const variable_list& gradients,
                                         const std::vector<c10::SymInt>& sizes) const {
   Graph graph = traced_graph(gradients, sizes, BackwardVariants::Layouts::AsTraced);
-  bool all_lie_as_expected = true;
+  bool all_lie_as_expected =
+      plan_->backward.program->lies_as_traced(are_defined(gradients), wanted_gradients());
   for (const at::Tensor& gradient : gradients) {
     const Value& input = *graph.inputs()[args.size()].value;
     if (gradient.defined() && input.is_used())

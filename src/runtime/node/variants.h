@@ -44,6 +44,9 @@ class BackwardVariants {
   /// The graph for one combination of defined tangents and wanted gradients. `sizes()` are its
   /// symbols, with the input Sizes, if there are any.
   virtual Graph graph_for(const Mask& defined, const Mask& wanted, Layouts layouts) const = 0;
+  /// Whether all gradients lie as in the trace if the tangents do. Where one of several that are
+  /// added up is undefined, the others take the place of the sum as they lie.
+  virtual bool lies_as_traced(const Mask& defined, const Mask& wanted) const = 0;
 
   /// The gradients, by number, in the order in which eager would hand them over.
   struct Order {
