@@ -83,7 +83,7 @@ TracedFunction trace_once(const aot::FlatFunction& function, const std::vector<a
   try {
     traced.trace = trace_joint(function, inputs, options, backward_autocast);
     traced.frame = frame_of(traced.trace);
-    if (!traced.frame.epilogue.resets.empty()) check_aliases_of_reshaped(inputs);
+    if (!traced.frame.epilogue.writes.empty()) check_aliases_of_written(inputs);
     traced.function = function;
     traced.inputs = inputs;
   } catch (const tracing::AliasedWrite&) {

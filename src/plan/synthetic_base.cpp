@@ -37,7 +37,9 @@ void check_gradients(const Tensors& args, const std::vector<int32_t>& group) {
   for (const int32_t i : group) {
     const at::Tensor& tensor = args[static_cast<size_t>(i)];
     requires_grad |= tensor.requires_grad();
-    is_expanded |= at::has_internal_overlap(tensor) == at::MemOverlap::Yes;
+    const at::Tensor whole = tensor.is_view() ? at::Tensor(tensor._base()) : tensor;
+    is_expanded |= at::has_internal_overlap(tensor) == at::MemOverlap::Yes ||
+                   at::has_internal_overlap(whole) == at::MemOverlap::Yes;
   }
   if (!requires_grad || !is_expanded) return;
   throw Unsupported("compile",
@@ -145,7 +147,7 @@ std::optional<Origin> find_origin(const Tensors& args, const std::vector<int32_t
 
 }  // namespace
 
-void check_aliases_of_reshaped(const Tensors& args) {
+void check_aliases_of_written(const Tensors& args) {
   for (const std::vector<int32_t>& group : by_storage(args)) {
     if (group.size() > 1) check_gradients(args, group);
   }

@@ -8,10 +8,11 @@
 
 namespace ahead::compiling {
 
-/// Throws Unsupported if arguments that share memory have a gradient, and one of them has several
-/// elements in one place: where the shape of one is changed in place, eager makes the histories of
-/// the others anew, by their strides, which spreads gradients over these elements.
-void check_aliases_of_reshaped(const std::vector<at::Tensor>& args);
+/// Throws Unsupported if arguments that share memory have a gradient, and one of them, or what it
+/// is a view of, has several elements in one place: where one is written to, or changes its shape
+/// in place, eager makes the histories of the others anew, by their strides, which spreads
+/// gradients over these elements.
+void check_aliases_of_written(const std::vector<at::Tensor>& args);
 
 /// A function over arguments that share memory, seen as one over bases that do not: every group of
 /// arguments that overlap is replaced by one tensor that all of them are views of.

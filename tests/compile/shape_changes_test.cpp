@@ -323,7 +323,8 @@ TEST(ShapeChanges, OfWhatSharesMemoryWithAViewOfAnExpandedLeafRunEagerly) {
     const auto gradient = [](const Tensors& results, const CallInputs& of) {
       return torch::autograd::grad({results[0].sum()}, {of.leaves[0]})[0];
     };
-    EXPECT_TRUE(at::equal(gradient(compiled(inputs.passed), inputs), gradient(f(twins.passed), twins)));
+    EXPECT_TRUE(
+        at::equal(gradient(compiled(inputs.passed), inputs), gradient(f(twins.passed), twins)));
   }
   expect_runs_eagerly(compiled);
   auto whole = compile(aot::FlatFunction(f), {.fullgraph = true, .confirm = 0});

@@ -115,6 +115,28 @@ TEST(Native, ProductsOfOperatorsAreRounded) {
   }
 }
 
+/// Elements of a result are looked for behind the start of its memory.
+TEST(Native, WritesToNumbersInTheMiddleOfTensors) {
+  torch::manual_seed(0);
+  const auto write = [](const Tensors& in) -> Tensors {
+    in[0].tanh_().mul_(2);
+    in[1].add_(1);
+    return {in[0] * in[1]};
+  };
+  auto compiled = ahead::compile(write, {.backend = "native", .fullgraph = true, .confirm = 0});
+  for (int call = 0; call < 4; ++call) {
+    const at::Tensor whole = torch::randn({40}), twin = whole.clone();
+    const auto passed = [](const at::Tensor& of) {
+      const at::Tensor one = of.as_strided({}, {}, 32).variable_data();
+      return Tensors{one, one.view(at::IntArrayRef())};
+    };
+    const at::Tensor expected = write(passed(twin))[0], actual = compiled(passed(whole))[0];
+    EXPECT_LE(distance(actual, expected), 1e-6);
+    EXPECT_LE(distance(whole, twin), 1e-6);
+  }
+  EXPECT_EQ(compiled.stats().cache_hits, 3u);
+}
+
 TEST(Native, ModelsTrain) {
   std::vector<models::Workload> workloads = models::workloads();
   for (const std::string& name : models::speed_models())
