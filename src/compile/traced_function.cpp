@@ -12,8 +12,10 @@
 #include "ir/slots.h"
 #include "observe/state/entry_state.h"
 #include "ops/facts/node_facts.h"
+#include "plan/strided_views.h"
 #include "plan/synthetic_base.h"
 #include "random/generator_state.h"
+#include "runtime/call/call.h"
 #include "trace/analysis/function_meta.h"
 #include "trace/backward_trace.h"
 #include "trace/open_trace.h"
@@ -83,7 +85,11 @@ TracedFunction trace_once(const aot::FlatFunction& function, const std::vector<a
   try {
     traced.trace = trace_joint(function, inputs, options, backward_autocast);
     traced.frame = frame_of(traced.trace);
-    if (!traced.frame.epilogue.writes.empty()) check_aliases_of_written(inputs);
+    if (const auto& writes = traced.frame.epilogue.writes; !writes.empty()) {
+      check_aliases_of_written(inputs);
+      check_strided_views(traced.trace.graph, writes,
+                          runtime::graph_inputs(traced.frame.prologue, inputs));
+    }
     traced.function = function;
     traced.inputs = inputs;
   } catch (const tracing::AliasedWrite&) {

@@ -65,7 +65,8 @@ TEST(CompileViews, StridedViewBeyondAnArgumentIsSavedAsThat) {
     return CallInputs{{whole.narrow(0, 0, 3), whole.narrow(0, 1, 2)}, {whole}};
   };
   expect_compiled_like_eager(beyond, overlapping);
-  auto compiled = compile(aot::FlatFunction(beyond), {.fullgraph = true, .confirm = Confirm::Never});
+  auto compiled =
+      compile(aot::FlatFunction(beyond), {.fullgraph = true, .confirm = Confirm::Never});
   for (int call = 0; call < 3; ++call) {
     const at::Tensor whole = leaf({4}), twice = whole * 2;
     const at::Tensor result = compiled(Tensors{twice.narrow(0, 0, 3)})[0];
@@ -73,6 +74,28 @@ TEST(CompileViews, StridedViewBeyondAnArgumentIsSavedAsThat) {
     EXPECT_THROW(result.sum().backward(), c10::Error);
   }
   EXPECT_EQ(compiled.stats().cache_hits, 2u);
+}
+
+/// Eager gives the view the history of the whole, whose second half gets a gradient, too.
+TEST(CompileViews, StridedViewBeyondAHalfThatIsWrittenToRunsEagerly) {
+  const auto beyond = [](const Tensors& in) -> Tensors {
+    const at::Tensor whole = in[0].as_strided({4}, {1}, 0);
+    in[0].mul_(2);
+    return {whole.square()};
+  };
+  auto compiled = compile(aot::FlatFunction(beyond), {.confirm = 0});
+  for (int call = 0; call < 4; ++call) {
+    const at::Tensor leaf = at::randn({4}).requires_grad_();
+    const auto gradient = [&](const auto& function) {
+      const at::Tensor computed = leaf * 1;
+      return torch::autograd::grad({function(Tensors{computed.narrow(0, 0, 2)})[0].sum()},
+                                   {leaf})[0];
+    };
+    EXPECT_TRUE(at::equal(gradient(compiled), gradient(beyond)));
+  }
+  expect_runs_eagerly(compiled);
+  auto whole = compile(aot::FlatFunction(beyond), {.fullgraph = true, .confirm = 0});
+  EXPECT_THROW(whole(Tensors{(at::randn({4}).requires_grad_() * 1).narrow(0, 0, 2)}), Unsupported);
 }
 
 TEST(CompileViews, ViewOfAnIntermediateIsAViewOutsideToo) {
