@@ -1,7 +1,7 @@
 #include "plan/strided_views.h"
 
 #include <algorithm>
-#include <utility>
+#include <unordered_set>
 
 #include "ahead/errors.h"
 #include "ops/facts/node_facts.h"
@@ -9,12 +9,22 @@
 namespace ahead::compiling {
 namespace {
 
-/// The places of the first and the last element in memory.
-std::pair<int64_t, int64_t> reach_of(const TensorMeta& meta) {
-  int64_t last = meta.offset.fixed();
-  for (size_t i = 0; i < meta.sizes.size(); ++i)
-    last += (meta.sizes[i].fixed() - 1) * meta.strides[i].fixed();
-  return {meta.offset.fixed(), last};
+/// Calls use(place) for the place in memory of each element.
+template <class Use>
+void for_each_place(const TensorMeta& meta, const Use& use, size_t dim = 0, int64_t place = 0) {
+  if (dim == 0) place = meta.offset.fixed();
+  if (dim == meta.sizes.size()) return use(place);
+  for (int64_t i = 0; i < meta.sizes[dim].fixed(); ++i)
+    for_each_place(meta, use, dim + 1, place + i * meta.strides[dim].fixed());
+}
+
+/// Whether a view has elements that its root has not: behind it, or in its gaps.
+bool reaches_beyond(const TensorMeta& view, const TensorMeta& root) {
+  std::unordered_set<int64_t> places;
+  for_each_place(root, [&](int64_t place) { places.insert(place); });
+  bool beyond = false;
+  for_each_place(view, [&](int64_t place) { beyond |= places.count(place) == 0; });
+  return beyond;
 }
 
 bool is_known(const TensorMeta& meta) {
@@ -50,9 +60,7 @@ void check_strided_views(const Graph& graph, const std::vector<runtime::Epilogue
         std::any_of(writes.begin(), writes.end(), [&](const runtime::Epilogue::Write& write) {
           return static_cast<size_t>(write.input) == index && write.changes_contents();
         });
-    const auto [first, last] = reach_of(node.result()->meta);
-    const auto [first_there, last_there] = reach_of(root->meta);
-    if (is_written && (first < first_there || last > last_there))
+    if (is_written && reaches_beyond(node.result()->meta, root->meta))
       throw Unsupported("compile",
                         "as_strided: a view that reaches beyond an argument, which is a view "
                         "itself, has a gradient and is written to. Pass the tensor that has all of "

@@ -98,6 +98,24 @@ TEST(CompileViews, StridedViewBeyondAHalfThatIsWrittenToRunsEagerly) {
   EXPECT_THROW(whole(Tensors{(at::randn({4}).requires_grad_() * 1).narrow(0, 0, 2)}), Unsupported);
 }
 
+TEST(CompileViews, StridedViewOfTheGapsOfAnArgumentThatIsWrittenToRunsEagerly) {
+  const auto gaps = [](const Tensors& in) -> Tensors {
+    const at::Tensor view = in[0].as_strided({2}, {1}, 0);
+    in[0].mul_(2);
+    return {view.square()};
+  };
+  auto compiled = compile(aot::FlatFunction(gaps), {.confirm = 0});
+  for (int call = 0; call < 4; ++call) {
+    const at::Tensor leaf = at::randn({4}).requires_grad_();
+    const auto gradient = [&](const auto& function) {
+      const Tensors every_second{(leaf * 1).slice(0, 0, 4, 2)};
+      return torch::autograd::grad({function(every_second)[0].sum()}, {leaf})[0];
+    };
+    EXPECT_TRUE(at::equal(gradient(compiled), gradient(gaps)));
+  }
+  expect_runs_eagerly(compiled);
+}
+
 TEST(CompileViews, ViewOfAnIntermediateIsAViewOutsideToo) {
   const auto transposed = [](const Tensors& in) -> Tensors {
     return {at::lerp(in[1], in[0], in[1]).permute({2, 1, 0})};
