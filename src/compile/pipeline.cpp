@@ -413,7 +413,7 @@ std::shared_ptr<Stages> make_stages(const Options& options) {
 bool is_sizable(const std::vector<at::Tensor>& inputs, const Options& options,
                 const detail::Compilers& compilers) {
   const auto is_inference = [](const at::Tensor& tensor) { return tensor.is_inference(); };
-  return !options.debug_asserts && !options.functionalize_rng && !options.partitioner.function() &&
+  return !options.debug_asserts && !options.partitioner.function() &&
          compilers.decompositions == nullptr &&
          std::none_of(inputs.begin(), inputs.end(), is_inference);
 }

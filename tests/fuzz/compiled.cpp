@@ -253,6 +253,7 @@ Verdict check_sizes(const Program& program) {
   // Derivatives that need an open trace would fix the sizes.
   options.double_backward = is_differentiated_twice(program) || random.chance(0.3);
   options.keep_input_mutations = has_wrappers(program) && program.seed % 2 == 1;
+  options.functionalize_rng = program.seed % 4 == 2;
   if (throws(program, {})) return {Verdict::Kind::BothThrow, "", "", ""};
   Inputs eager(program), compiled_inputs(program);
   const NumberedFunction function = numbered_function_of(program, eager.tensors());

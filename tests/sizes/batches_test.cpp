@@ -415,6 +415,50 @@ TEST(Batches, TransformerEncoderWithPaddingMasks) {
   expect_few_programs(stats, 3, 64, 12);
 }
 
+/// Random operators take and give states, whose numbers are as many as the sizes say.
+TEST(Batches, TransformerEncoderWithRandomNumbersFromStates) {
+  const auto inputs = [](int64_t batch) {
+    return Tensors{torch::randn({5, batch, 8}), torch::zeros({batch, 5}, at::kBool)};
+  };
+  const CompileStats stats =
+      train_side_by_side<Encoder>([] { return Encoder(); }, inputs, rounds_of(1, 32, 2),
+                                  {.backend = "interpreter", .functionalize_rng = true});
+  expect_few_programs(stats, 3, 32, 12);
+}
+
+/// Dropout in a checkpointed region runs again in the backward, and the generator goes on where
+/// eager's does.
+TEST(Batches, RandomNumbersFromStatesAndThoseThatFollow) {
+  const auto make = [](const Tensor& w) {
+    return [w](const Tensor& x) {
+      const auto block = [&w](const Tensor& in) {
+        return torch::tanh(torch::dropout(in, 0.3, true).mm(w));
+      };
+      const Tensor y = checkpoint(CheckpointPolicy::recompute_everything(), block, x);
+      return torch::dropout(y, 0.5, true).pow(2).mean() + torch::rand_like(y).mean();
+    };
+  };
+  const Tensor w = torch::randn({8, 8}).requires_grad_(), same = w.detach().clone();
+  const auto f = make(w);
+  auto compiled =
+      compile(make(same.requires_grad_()), {.backend = "interpreter", .functionalize_rng = true});
+  const auto step = [](const auto& function, const Tensor& weight, const Tensor& x) {
+    torch::manual_seed(x.size(0));
+    const Tensor loss = function(x);
+    const Tensor between = torch::rand({3});
+    const Tensor gradient = torch::autograd::grad({loss}, {weight})[0];
+    return Tensors{loss.detach(), between, gradient, torch::rand({3})};
+  };
+  for (const int64_t size : rounds_of(1, 24, 3)) {
+    const Tensor x = torch::randn({size, 8});
+    expect_same(step(f, w, x), step(compiled, same, x));
+    if (HasFailure()) return;
+  }
+  EXPECT_EQ(compiled.stats().eager_calls, 0U);
+  EXPECT_LE(compiled.stats().compilations, 3U);
+  EXPECT_GT(compiled.stats().cache_hits, 36U);
+}
+
 TEST(Batches, MemoryStaysWhereSizesAscend) {
   test::expect_in_new_process([] {
     at::set_num_threads(1);
