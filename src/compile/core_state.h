@@ -199,6 +199,8 @@ struct Observation::State {
   std::shared_ptr<const Candidate> candidate_before;
   /// `num_fitting` programs that fit, and then programs that fit but for their state.
   std::vector<std::shared_ptr<Entry>> entries;
+  /// For each of these how many owners its captured tensors had when the call began.
+  std::vector<std::vector<size_t>> owners;
   size_t num_fitting = 0;
   /// A program that fits for any value of some numbers, which the call is to confirm.
   std::shared_ptr<Entry> rechecked;

@@ -239,6 +239,18 @@ void Entry::count_owners(const observe::Tape& tape) {
   });
 }
 
+std::vector<size_t> Entry::owners_now() const {
+  std::vector<size_t> all;
+  for_each_captured(*kind.plan,
+                    [&](size_t, const at::Tensor& tensor) { all.push_back(tensor.use_count()); });
+  return all;
+}
+
+void Entry::lower_owners(const std::vector<size_t>& before) {
+  for (size_t i = 0; i < std::min(owners.size(), before.size()); ++i)
+    owners[i].store(std::min(owners[i].load(), before[i]), std::memory_order_relaxed);
+}
+
 Entry::Holders::Holders(const observe::WeakTensor& weak) : of_tensor(weak.use_count()) {
   const at::Tensor tensor = observe::lock(weak);
   if (!tensor.defined() || !tensor.is_leaf()) return;

@@ -217,6 +217,11 @@ struct Entry {
   /// Lowers the numbers to those of a recording, which leaves out owners that autograd has for a
   /// while.
   void count_owners(const observe::Tape& tape);
+  /// How many owners each captured tensor has at the moment.
+  std::vector<size_t> owners_now() const;
+  /// Lowers the numbers to those before a call that did what the program does: what the function
+  /// made may own tensors for a while, such as a checkpoint that copied a callable.
+  void lower_owners(const std::vector<size_t>& before);
   /// How many hold a tensor, and how many its AccumulateGrad, which holds it as well.
   struct Holders {
     explicit Holders(const observe::WeakTensor& tensor);

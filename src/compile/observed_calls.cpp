@@ -318,6 +318,8 @@ std::unique_ptr<Observation> ObservedCall::observe(const Situation& now,
   std::shared_ptr<const Tape> before = std::move(state_.last_tape);
   observation->state = std::make_unique<Observation::State>(
       now, std::move(before), state_.handles, state_.leaves, state_, options_.record_places);
+  for (const std::shared_ptr<Entry>& entry : entries)
+    observation->state->owners.push_back(entry->owners_now());
   observation->state->entries = std::move(entries);
   observation->state->generation = state_.generation;
   observation->state->candidate_before = state_.last_candidate;

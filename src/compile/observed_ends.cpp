@@ -239,13 +239,15 @@ bool ObservedCall::drop_contradicted(Observation::State& observation, const Tape
 bool ObservedCall::judge(Observation::State& observation, const std::shared_ptr<Tape>& tape,
                          observe::HostSnapshot& host) {
   const bool changed_itself = !observation.host_before.changed_by_storing(host, *tape);
-  for (const std::shared_ptr<Entry>& entry : observation.entries) {
+  for (size_t i = 0; i < observation.entries.size(); ++i) {
+    const std::shared_ptr<Entry>& entry = observation.entries[i];
     if (difference(*entry->seen.load()->tape, *tape)) continue;
     note_waiting();
     // Where its state is now has to be seen in another call.
     if (changed_itself && entry->has_state) return false;
     entry->drop_pins(observation.outer, observation.host_before);
     entry->count_owners(*tape);
+    entry->lower_owners(observation.owners[i]);
     entry->count_owners_of_objects();
     confirm(entry, tape, std::move(host));
     return false;
@@ -289,8 +291,7 @@ void ObservedCall::add_program(Observation::State& observation,
   std::lock_guard<std::mutex> lock(state_.mutex);
   if (observation.generation != state_.generation) return;
   if (!refusal.empty()) {
-    if (may_trust(observation.now) &&
-        !state_.agreed.note_graph(call_of(observation.now), nullptr))
+    if (may_trust(observation.now) && !state_.agreed.note_graph(call_of(observation.now), nullptr))
       distrust(observation);
     return refuse(candidate, refusal);
   }

@@ -231,6 +231,26 @@ TEST(Staleness, ArgumentsComputedFromEachOtherInLaterCalls) {
   }
 }
 
+/// A checkpoint copies what it may call again, and a tensor with it, until the backward has run.
+TEST(Staleness, TensorThatACheckpointOwnsForAWhileIsReplaced) {
+  at::Tensor w = leaf({3, 3});
+  const auto function = [&w](const at::Tensor& x) {
+    const auto block = [w](const at::Tensor& in) { return at::tanh(in.mm(w)); };
+    return checkpoint(CheckpointPolicy::recompute_everything(), block, x).sum();
+  };
+  auto compiled = compile(function, {.fullgraph = true});
+  for (int call = 0; call < 32; ++call) {
+    if (call == 20) w = leaf({3, 3});
+    const at::Tensor x = at::randn({4, 3}), loss = compiled(x), expected = function(x);
+    EXPECT_TRUE(at::equal(loss, expected)) << call;
+    EXPECT_TRUE(
+        at::equal(torch::autograd::grad({loss}, {w})[0], torch::autograd::grad({expected}, {w})[0]))
+        << call;
+  }
+  EXPECT_EQ(compiled.stats().eager_calls, 0u);
+  EXPECT_GE(compiled.stats().cache_hits, 20u);
+}
+
 TEST(Staleness, KeptArgumentsRunEagerly) {
   at::Tensor last;
   auto f = [&](const at::Tensor& x) {

@@ -57,7 +57,10 @@ void Fuzz::run(Campaign campaign, uint64_t default_programs, double largest_unsu
     for (uint64_t seed = first; seed < first + count; ++seed) {
       if (seed % parts == part) campaign.run(seed);
     }
-    EXPECT_LT(campaign.unsupported_share(), largest_unsupported_share);
+    // That of a few programs says little.
+    if (count >= default_programs) {
+      EXPECT_LT(campaign.unsupported_share(), largest_unsupported_share);
+    }
   }
   std::cout << campaign.summary();
 }

@@ -95,7 +95,7 @@ ProcessResult run_worker(const std::string& task, const std::string& then) {
   const EnvironmentVariable slow("AHEAD_CC", compiler);
   const EnvironmentVariable folder("AHEAD_CACHE_DIR", cache.path());
   const EnvironmentVariable worker("AHEAD_TEST_BACKGROUND_WORKER", task);
-  return run_process("/proc/self/exe", {"--gtest_filter=BackgroundWorker.*"});
+  return test::run_worker("BackgroundWorker.*");
 }
 
 TEST(Background, RunsWithoutKernelsUntilTheyAreReady) {

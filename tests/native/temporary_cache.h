@@ -10,6 +10,7 @@
 
 #include "base/environment.h"
 #include "native/build/cache_folder.h"
+#include "native/build/process.h"
 
 namespace ahead::native::test {
 
@@ -63,5 +64,11 @@ class EnvironmentVariable {
   const char* name_;
   std::string before_;
 };
+
+/// Runs a test of this program in a process of its own, whichever share of the tests this one has.
+inline ProcessResult run_worker(const std::string& name) {
+  const EnvironmentVariable total("GTEST_TOTAL_SHARDS", "1"), index("GTEST_SHARD_INDEX", "0");
+  return run_process("/proc/self/exe", {"--gtest_filter=" + name});
+}
 
 }  // namespace ahead::native::test

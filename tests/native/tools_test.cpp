@@ -40,7 +40,7 @@ TEST(ToolsWorker, Trains) {
 std::string train(const std::string& cache) {
   const EnvironmentVariable folder("AHEAD_CACHE_DIR", cache);
   const EnvironmentVariable worker("AHEAD_TEST_TOOLS_WORKER", "1");
-  const ProcessResult result = run_process("/proc/self/exe", {"--gtest_filter=ToolsWorker.*"});
+  const ProcessResult result = test::run_worker("ToolsWorker.*");
   EXPECT_TRUE(result.ok()) << result.output;
   return result.output;
 }
