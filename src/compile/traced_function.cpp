@@ -74,6 +74,14 @@ tracing::JointTrace trace_joint(const aot::FlatFunction& function,
   return tracing::trace_backward(std::move(open), std::move(meta), backward_autocast);
 }
 
+/// Throws Unsupported if eager's writes to inputs give others histories that no graph has.
+void check_writes(const Graph& graph, const CallFrame& frame,
+                  const std::vector<at::Tensor>& inputs) {
+  if (frame.epilogue.writes.empty()) return;
+  check_aliases_of_written(inputs);
+  check_strided_views(graph, frame.epilogue.writes, runtime::graph_inputs(frame.prologue, inputs));
+}
+
 /// Traces a function, over synthetic bases if need be.
 TracedFunction trace_once(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
                           const TraceOptions& options,
@@ -85,17 +93,15 @@ TracedFunction trace_once(const aot::FlatFunction& function, const std::vector<a
   try {
     traced.trace = trace_joint(function, inputs, options, backward_autocast);
     traced.frame = frame_of(traced.trace);
-    if (const auto& writes = traced.frame.epilogue.writes; !writes.empty()) {
-      check_aliases_of_written(inputs);
-      check_strided_views(traced.trace.graph, writes,
-                          runtime::graph_inputs(traced.frame.prologue, inputs));
-    }
+    check_writes(traced.trace.graph, traced.frame, inputs);
     traced.function = function;
     traced.inputs = inputs;
   } catch (const tracing::AliasedWrite&) {
     const MergedArguments merged(function, inputs);
     traced.trace = trace_joint(merged.function(), merged.inputs(), options, backward_autocast);
-    traced.frame = merged.adapted(frame_of(traced.trace));
+    CallFrame frame = frame_of(traced.trace);
+    check_writes(traced.trace.graph, frame, merged.inputs());
+    traced.frame = merged.adapted(std::move(frame));
     traced.is_merged = true;
     traced.function = merged.function();
     traced.inputs = merged.inputs();
