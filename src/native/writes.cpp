@@ -3,16 +3,14 @@
 #include <algorithm>
 #include <limits>
 
-#include "ops/facts/facts.h"
+#include "ops/facts/may_write.h"
 
 namespace ahead::native {
 
 Writes::Writes(const Graph& graph) : num_values_(graph.value_capacity()), aliasing_(graph) {
   size_t position = 0;
   for (const Node& node : graph.nodes()) {
-    const bool writes = !node.op().in_dispatcher() || !ops::facts(node.op()).writes.empty() ||
-                        !ops::facts(node.op()).hidden_writes.empty();
-    if (writes) {
+    if (ops::may_write(node)) {
       Writer writer{position, {}};
       node.for_each_operand(
           [&](const Value* value) { writer.memory.push_back(aliasing_.group(value)); });

@@ -4,7 +4,7 @@
 
 #include "ir/copy.h"
 #include "ops/facts/aliasing.h"
-#include "ops/facts/facts.h"
+#include "ops/facts/may_write.h"
 
 namespace ahead::partition {
 namespace {
@@ -30,11 +30,10 @@ bool writes_to_inputs(const Graph& graph) {
   std::vector<bool> is_input(graph.value_capacity());
   for (const Graph::Input& input : graph.inputs()) is_input[aliasing.group(input.value)] = true;
   for (const Node& node : graph.nodes()) {
-    const bool writes = !node.op().in_dispatcher() || !ops::facts(node.op()).writes.empty() ||
-                        !ops::facts(node.op()).hidden_writes.empty();
+    if (!ops::may_write(node)) continue;
     bool meets = false;
     node.for_each_operand([&](const Value* value) { meets |= is_input[aliasing.group(value)]; });
-    if (writes && meets) return true;
+    if (meets) return true;
   }
   return false;
 }

@@ -145,7 +145,7 @@ TEST(FuzzAgain, CompiledProgramsWithEffects) {
 
 TEST(FuzzAgain, CompiledProgramsOfManySizes) {
   Campaign campaign(sizes_mode());
-  campaign.run(50001596);
+  for (const uint64_t seed : {50001596UL, 524429362247UL, 638468846660UL}) campaign.run(seed);
 }
 
 // Two parts, so that both shards of the tests have work.

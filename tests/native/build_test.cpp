@@ -295,7 +295,7 @@ TEST(BuildWorker, BuildsSixKernels) {
 TEST_F(Build, ProcessesShareTheCache) {
   const EnvironmentVariable cache("AHEAD_CACHE_DIR", folder_);
   const EnvironmentVariable worker("AHEAD_TEST_BUILD_WORKER", "1");
-  const EnvironmentVariable total("GTEST_TOTAL_SHARDS", "1"), index("GTEST_SHARD_INDEX", "0");
+  const test::WithoutShards all;
   const auto work = [] { return run_process("/proc/self/exe", {"--gtest_filter=BuildWorker.*"}); };
   std::vector<std::thread> processes;
   std::atomic<int> right{0};

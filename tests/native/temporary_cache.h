@@ -65,9 +65,15 @@ class EnvironmentVariable {
   std::string before_;
 };
 
-/// Runs a test of this program in a process of its own, whichever share of the tests this one has.
+/// Lets this program, where it is started meanwhile, run the tests that it is asked for, whichever
+/// share of all tests this process has.
+struct WithoutShards {
+  const EnvironmentVariable total{"GTEST_TOTAL_SHARDS", "1"}, index{"GTEST_SHARD_INDEX", "0"};
+};
+
+/// Runs a test of this program in a process of its own.
 inline ProcessResult run_worker(const std::string& name) {
-  const EnvironmentVariable total("GTEST_TOTAL_SHARDS", "1"), index("GTEST_SHARD_INDEX", "0");
+  const WithoutShards all;
   return run_process("/proc/self/exe", {"--gtest_filter=" + name});
 }
 
