@@ -16,6 +16,7 @@
 #include "native/launch/sliced_executable.h"
 #include "native/products/choose_products.h"
 #include "native/products/merge_products.h"
+#include "native/products/small_products.h"
 #include "native/slices/slices.h"
 #include "native/switches.h"
 
@@ -155,6 +156,7 @@ constexpr size_t most_choices_with_code = 16;
 /// What gives other bits than the graph as it is, in less time.
 SlicedGraph rewrite(Graph& graph, Multiplier multiplier) {
   merge_products(graph);
+  prepare_small_products(graph);
   split_norms(graph);
   return slice_batches(graph, multiplier);
 }

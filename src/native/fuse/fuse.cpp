@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <unordered_set>
 
 #include "ahead/errors.h"
 #include "ahead/passes.h"
@@ -31,6 +32,7 @@ class Fusion {
     for (size_t i = 0; i < order_.num_nodes(); ++i) {
       if (const Member* member = nests_.member(&order_.node(i))) place(*member);
     }
+    find_products();
     explain_what_is_left();
     build();
     return std::move(fused_);
@@ -101,7 +103,12 @@ class Fusion {
     return switches_.skips(node.op()) || (strict_ && !has_exact_rule(node));
   }
 
-  bool is_fused(int32_t group) const { return order_.nodes_in(group).size() > 1; }
+  /// Whether a kernel is to compute the group: alone, operators are ATen's but for small products.
+  bool is_fused(int32_t group) const {
+    const std::vector<int32_t>& nodes = order_.nodes_in(group);
+    return nodes.size() > 1 ||
+           products_.count(&order_.node(static_cast<size_t>(nodes.front()))) != 0;
+  }
   int32_t group_of(const Node* node) const { return order_.group(order_.index(node)); }
 
   /// Whether a value of a group is used outside, by itself or as a view.
@@ -115,6 +122,7 @@ class Fusion {
     return false;
   }
 
+  void find_products();
   void explain_what_is_left();
   void build();
   void add_call(int32_t group);
@@ -128,8 +136,22 @@ class Fusion {
   Order order_;
   const int32_t second_half_;  ///< the position of its first node
   FusedGraph fused_;
+  std::unordered_set<const Node*> products_;  ///< that share loops with nobody, and have some
   ValueMap map_;  ///< where values of the graph are in the fused one
 };
+
+void Fusion::find_products() {
+  static const Operator *const mm = Operator::find("aten.mm"),
+                             *const addmm = Operator::find("aten.addmm");
+  for (size_t i = 0; i < order_.num_nodes(); ++i) {
+    const Node& node = order_.node(i);
+    const Member* member = nests_.member(&node);
+    if (member == nullptr || (&node.op() != mm && &node.op() != addmm)) continue;
+    std::string reason;
+    const bool is_alone = order_.nodes_in(order_.group(static_cast<int32_t>(i))).size() == 1;
+    if (is_alone && nests_.join({member}, &reason)) products_.insert(&node);
+  }
+}
 
 void Fusion::explain_what_is_left() {
   for (size_t i = 0; i < order_.num_nodes(); ++i) {

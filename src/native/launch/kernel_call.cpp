@@ -249,7 +249,8 @@ std::vector<at::Tensor> KernelCall::operator()(std::vector<at::Tensor>&& args,
     const at::Tensor& tensor = buffer.is_result ? results[static_cast<size_t>(buffer.index)]
                                                 : args[static_cast<size_t>(buffer.index)];
     buffers.push_back(static_cast<char*>(tensor.unsafeGetTensorImpl()->storage().mutable_data()) +
-                      tensor.storage_offset() * static_cast<int64_t>(tensor.element_size()));
+                      (tensor.storage_offset() + buffer.offset) *
+                          static_cast<int64_t>(tensor.element_size()));
   }
   run(buffers.data());
   return results;

@@ -21,6 +21,7 @@ struct Buffer {
   int32_t index;        ///< among the arguments, or among the results
   Sizes rows, columns;  ///< how far apart elements lie along each axis
   int64_t picked = 0;   ///< and along the dimension of which LoadAt names a place
+  int64_t offset = 0;   ///< where the first element lies, counted from that of the tensor
 
   bool operator==(const Buffer& other) const = default;
 };

@@ -57,13 +57,14 @@ class Lowering {
   }
 
   int32_t add_buffer(at::ScalarType dtype, bool is_result, size_t index, const AxisStrides& strides,
-                     int64_t picked = 0) {
+                     int64_t picked = 0, int64_t offset = 0) {
     Buffer buffer{dtype,
                   is_result,
                   static_cast<int32_t>(index),
                   along(strides, nest_.rows),
                   along(strides, nest_.columns),
-                  picked};
+                  picked,
+                  offset};
     std::vector<Buffer>& known = kernel_.buffers;
     for (size_t i = 0; i < known.size(); ++i) {
       if (known[i] == buffer) return static_cast<int32_t>(i);
@@ -73,9 +74,9 @@ class Lowering {
   }
 
   /// An element of an argument: the one that lies in the space or, where `place` is given, the one
-  /// there along a dimension whose elements are so far apart.
+  /// there along a dimension whose elements are so far apart; counted from one at this offset.
   TermId load(const Member& member, size_t argument, Type type, TermId place = -1,
-              int64_t picked = 0) {
+              int64_t picked = 0, int64_t offset = 0) {
     const Value* value = member.node->args()[argument].value();
     if (value->producer() != nullptr)
       throw InternalError("native", "a sum is needed before all rows are done:\n" + graph_.str());
@@ -84,7 +85,7 @@ class Lowering {
     if (place >= 0) term.operands = {place};
     term.type = type;
     term.buffer = add_buffer(value->meta.dtype, false, value->index(),
-                             nests_.strides_of_argument(member, argument), picked);
+                             nests_.strides_of_argument(member, argument), picked, offset);
     const auto varies = [](int64_t stride) { return stride != 0; };
     const Buffer& buffer = kernel_.buffers[static_cast<size_t>(term.buffer)];
     term.by_row = std::any_of(buffer.rows.begin(), buffer.rows.end(), varies);
@@ -99,13 +100,15 @@ class Lowering {
     return value;
   }
 
-  /// Calls write(buffer) for each output of the graph that is this result.
+  /// Calls write(buffer) for each output of the graph that is this result, or its elements from this
+  /// offset on.
   template <class Write>
-  void for_each_output(const Member& member, size_t result, const Write& write) {
+  void for_each_output(const Member& member, size_t result, int64_t offset, const Write& write) {
     const Value* value = member.node->result(result);
     for (size_t i = 0; i < graph_.outputs().size(); ++i) {
       if (graph_.outputs()[i].value != value) continue;
-      write(add_buffer(value->meta.dtype, true, i, nests_.strides_of_result(member, result)));
+      write(add_buffer(value->meta.dtype, true, i, nests_.strides_of_result(member, result), 0,
+                       offset));
     }
   }
 
@@ -143,7 +146,7 @@ class Lowering::MemberEmitter final : public Emitter {
     if (target == nullptr) return;
     const TermId term = rounded(value, target->meta.dtype);
     lowering_.terms_[target->id()] = term;
-    lowering_.for_each_output(member_, result, [&](int32_t buffer) {
+    lowering_.for_each_output(member_, result, 0, [&](int32_t buffer) {
       lowering_.kernel_.stores.push_back({term, buffer});
     });
   }
@@ -152,24 +155,22 @@ class Lowering::MemberEmitter final : public Emitter {
     if (node().result(result) == nullptr) return;
     const AxisList gone = lowering_.nests_.axes_of(member_, member_.work.reduced(result));
     if (gone.empty()) return out(result, divisor == 1 ? value : value / divisor);
-    // Without rows a sum along the columns is a sum of all, unless it is needed here.
-    if (lowering_.are_columns(gone) && (!lowering_.nest_.rows.empty() || is_needed(result))) {
-      const Formula sum = row_sum(value);
-      return out(result, divisor == 1 ? sum : sum.apply(Op::Div, sum.number(divisor)));
-    }
-    const auto num_columns = static_cast<size_t>(std::count_if(
-        gone.begin(), gone.end(), [&](Axis axis) { return lowering_.is_column(axis); }));
-    const AxisList own = lowering_.nests_.axes_of(member_, ~0u);
-    const bool walks_columns =
-        std::any_of(own.begin(), own.end(), [&](Axis axis) { return lowering_.is_column(axis); });
-    using Kind = Kernel::Sum::Kind;
-    const Nest& nest = lowering_.nest_;
-    const bool has_all_rows = gone.size() - num_columns == nest.rows.size();
-    Kind kind = Kind::EachElement;
-    if (has_all_rows && num_columns == 0) kind = walks_columns ? Kind::EachColumn : Kind::Rows;
-    if (has_all_rows && num_columns == nest.columns.size()) kind = Kind::All;
-    lowering_.for_each_output(member_, result, [&](int32_t buffer) {
-      lowering_.kernel_.sums.push_back({kind, value.id, buffer, divisor});
+    if (const auto sum = sum_along_row(result, gone, value))
+      return out(result, divisor == 1 ? *sum : sum->apply(Op::Div, sum->number(divisor)));
+    add_sum(result, gone, 0, value, divisor);
+  }
+
+  void out_sum_at(size_t result, size_t dim, int64_t place, Formula value) override {
+    const Value* target = node().result(result);
+    if (target == nullptr) return;
+    if (target->meta.sizes[dim] == 1) return out_sum(result, value, 1);
+    const int64_t offset = at::IntArrayRef(target->meta.strides)[dim] * place;
+    const AxisList gone = lowering_.nests_.axes_of(member_, member_.work.reduced(result));
+    const auto sum = gone.empty() ? value : sum_along_row(result, gone, value);
+    if (!sum) return add_sum(result, gone, offset, value, 1);
+    const TermId term = rounded(*sum, target->meta.dtype);
+    lowering_.for_each_output(member_, result, offset, [&](int32_t buffer) {
+      lowering_.kernel_.stores.push_back({term, buffer});
     });
   }
 
@@ -177,7 +178,7 @@ class Lowering::MemberEmitter final : public Emitter {
     if (node().result(result) == nullptr) return;
     using Sum = Kernel::Sum;
     std::vector<Sum>& sums = lowering_.kernel_.sums;
-    lowering_.for_each_output(member_, result, [&](int32_t buffer) {
+    lowering_.for_each_output(member_, result, 0, [&](int32_t buffer) {
       int32_t over = -1;
       if (divisor) {
         over = static_cast<int32_t>(sums.size());
@@ -215,6 +216,13 @@ class Lowering::MemberEmitter final : public Emitter {
     return {&builder(), builder().add(std::move(term))};
   }
 
+  Formula element(size_t argument, size_t dim, int64_t place) override {
+    const TensorMeta& meta = node().args()[argument].value()->meta;
+    const int64_t offset = at::IntArrayRef(meta.strides)[dim] * place;
+    return {&builder(),
+            lowering_.load(member_, argument, *compute_type(meta.dtype), -1, 0, offset)};
+  }
+
   double row_length() const override {
     int64_t length = 1;
     for (size_t dim = 0; dim < member_.work.space.size(); ++dim) {
@@ -248,6 +256,32 @@ class Lowering::MemberEmitter final : public Emitter {
     rounding.dtype = dtype;
     rounding.operands = {term};
     return builder().add(std::move(rounding));
+  }
+
+  /// The sum over these axes, if they are the columns. Without rows that is a sum of all, unless it
+  /// is needed here.
+  std::optional<Formula> sum_along_row(size_t result, const AxisList& gone, Formula value) {
+    if (!lowering_.are_columns(gone) || (lowering_.nest_.rows.empty() && !is_needed(result)))
+      return std::nullopt;
+    return row_sum(value);
+  }
+
+  /// A sum that is known when all rows are done.
+  void add_sum(size_t result, const AxisList& gone, int64_t offset, Formula value, double divisor) {
+    const auto num_columns = static_cast<size_t>(std::count_if(
+        gone.begin(), gone.end(), [&](Axis axis) { return lowering_.is_column(axis); }));
+    const AxisList own = lowering_.nests_.axes_of(member_, ~0u);
+    const bool walks_columns =
+        std::any_of(own.begin(), own.end(), [&](Axis axis) { return lowering_.is_column(axis); });
+    using Kind = Kernel::Sum::Kind;
+    const Nest& nest = lowering_.nest_;
+    const bool has_all_rows = gone.size() - num_columns == nest.rows.size();
+    Kind kind = Kind::EachElement;
+    if (has_all_rows && num_columns == 0) kind = walks_columns ? Kind::EachColumn : Kind::Rows;
+    if (has_all_rows && num_columns == nest.columns.size()) kind = Kind::All;
+    lowering_.for_each_output(member_, result, offset, [&](int32_t buffer) {
+      lowering_.kernel_.sums.push_back({kind, value.id, buffer, divisor});
+    });
   }
 
   bool is_needed(size_t result) const { return !node().result(result)->users().empty(); }

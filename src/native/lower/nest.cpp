@@ -136,6 +136,7 @@ std::optional<std::vector<Nests::SeenDim>> Nests::seen_dims(const Value* value) 
   const Node* node = value->producer();
   const Member* made = member(node);
   if (made == nullptr) return seen_through(*node);
+  if (made->work.is_written_in_parts(*node, value->index())) return std::nullopt;
   std::vector<SeenDim> dims;
   for (const Work::Follows& follows : made->work.results[value->index()])
     dims.push_back({axes_of(*made, follows)});
@@ -328,7 +329,8 @@ std::optional<Nest> Nests::nest_of(const std::vector<const Member*>& members, co
       if (reduced == 0 || members[i]->node->result(j) == nullptr) continue;
       const AxisList gone = axes_of(*members[i], reduced);
       if (!columns || same_set(gone, *columns) || same_set(gone, rows)) continue;
-      if (is_used_in(members[i]->node->result(j), group)) {
+      const bool is_in_parts = members[i]->work.is_written_in_parts(*members[i]->node, j);
+      if (is_in_parts || is_used_in(members[i]->node->result(j), group)) {
         *reason = "sums over other dimensions";
         return std::nullopt;
       }
@@ -384,6 +386,8 @@ std::optional<Nest> Nests::nest_of(const std::vector<const Member*>& members, co
     }
     for (size_t i = 0; i < member->work.results.size(); ++i) {
       if (member->node->result(i) == nullptr) continue;
+      // Sums of columns are written once.
+      if (member->work.is_written_in_parts(*member->node, i)) continue;
       if (stride_along(strides_of_result(*member, i), innermost) > 1) {
         *reason = "writes elements that do not lie together";
         return std::nullopt;

@@ -44,6 +44,14 @@ uint32_t Work::reduced(size_t result) const {
   return lacking;
 }
 
+bool Work::is_written_in_parts(const Node& node, size_t result) const {
+  const Dims& sizes = node.result(result)->meta.sizes;
+  for (size_t dim = 0; dim < results[result].size(); ++dim) {
+    if (results[result][dim].is_none() && sizes[dim] != 1) return true;
+  }
+  return false;
+}
+
 at::Scalar held_by(at::ScalarType dtype, const at::Scalar& number) {
   if (dtype != at::kBFloat16 && dtype != at::kHalf) return number;
   const auto narrow = static_cast<float>(number.toDouble());
@@ -90,7 +98,7 @@ Formula Emitter::at_position(Formula value, Formula place) {
 const Rule* find_rule(const Operator& op) {
   static const auto* rules = [] {
     auto* table = new std::unordered_map<const Operator*, const Rule*>;
-    for (const Rule* family : {pointwise_rules, row_rules, index_rules}) {
+    for (const Rule* family : {pointwise_rules, row_rules, index_rules, product_rules}) {
       for (const Rule* rule = family; rule->name != nullptr; ++rule) {
         const Operator* known = Operator::find(rule->name);
         if (known != nullptr) table->emplace(known, rule);
@@ -104,14 +112,15 @@ const Rule* find_rule(const Operator& op) {
 
 std::string why_left(const Node& node) {
   if (node.has(Tag::Effect) || node.has(Tag::Random)) return "it is random, or has an effect";
-  if (find_rule(node.op()) == nullptr) return "there is no rule for it";
+  const Rule* rule = find_rule(node.op());
+  if (rule == nullptr) return "there is no rule for it";
   bool fits = true;
   const auto look = [&](const Value* value) {
     fits = fits && (value == nullptr || is_for_kernels(value->meta));
   };
   node.for_each_operand(look);
   for (const Value* result : node.results()) look(result);
-  return fits ? "its rule is not for such arguments"
+  return fits ? rule->why_left
               : "kernels are for tensors on the CPU of common dtypes that are not empty";
 }
 

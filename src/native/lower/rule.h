@@ -39,6 +39,9 @@ struct Work {
 
   /// The dimensions that a result is summed up over.
   uint32_t reduced(size_t result) const;
+  /// Whether a result of the node has elements that follow nothing in the space, each of which is
+  /// written by itself (Emitter::out_sum_at); nobody reads them before all are in memory.
+  bool is_written_in_parts(const Node& node, size_t result) const;
 };
 
 /// A number as a tensor of this dtype holds it, where that is narrower than what kernels compute
@@ -63,6 +66,8 @@ class Emitter {
   virtual Formula index(size_t argument, int64_t size, std::optional<int64_t> other = {}) = 0;
   /// An argument, at a place along one of its dimensions, in its own type.
   virtual Formula at(size_t argument, size_t dim, Formula place) = 0;
+  /// An argument at one place along one of its dimensions.
+  virtual Formula element(size_t argument, size_t dim, int64_t place) = 0;
   /// The position along the dimension of a row.
   virtual Formula position() = 0;
   /// What a value is at a position along the dimension of a row, which is the same for all of it.
@@ -75,6 +80,9 @@ class Emitter {
   /// Gives a result the sum of a value over the dimensions that the result lacks, divided by a
   /// number.
   virtual void out_sum(size_t result, Formula value, double divisor = 1) = 0;
+  /// Gives one place along a dimension of a result, which follows none, the sum of a value over the
+  /// dimensions that the result lacks.
+  virtual void out_sum_at(size_t result, size_t dim, int64_t place, Formula value) = 0;
   /// Gives a result the sum over all rows of a value that each row has once, divided by such a sum
   /// of another value if that is given.
   virtual void out_sum_of_rows(size_t result, Formula value,
@@ -100,6 +108,8 @@ struct Rule {
   /// The loops of a call; nothing if this call is not for loops.
   std::optional<Work> (*work)(const Node& node);
   void (*emit)(Emitter& emitter);
+  /// Why a call is left to ATen that has no loops.
+  const char* why_left = "its rule is not for such arguments";
 };
 
 /// The rule for an operator; null if it has none, and is left to ATen.
@@ -116,5 +126,6 @@ std::string why_left(const Node& node);
 extern const Rule pointwise_rules[];
 extern const Rule row_rules[];
 extern const Rule index_rules[];
+extern const Rule product_rules[];
 
 }  // namespace ahead::native

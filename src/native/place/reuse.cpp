@@ -32,11 +32,18 @@ bool is_read_like(const Kernel& kernel, int32_t argument, const Buffer& result) 
   const bool lies_alike =
       std::all_of(kernel.buffers.begin(), kernel.buffers.end(), [&](const Buffer& buffer) {
         return buffer.is_result || buffer.index != argument ||
-               (buffer.rows == result.rows && buffer.columns == result.columns);
+               (buffer.rows == result.rows && buffer.columns == result.columns &&
+                buffer.offset == result.offset);
       });
   return lies_alike && std::all_of(kernel.terms.begin(), kernel.terms.end(), [&](const Term& term) {
            return term.buffer < 0 || term.op == Op::Load || !is_of_argument(term.buffer);
          });
+}
+
+bool is_written_in_parts(const Kernel& kernel, int32_t result) {
+  return std::any_of(kernel.buffers.begin(), kernel.buffers.end(), [&](const Buffer& buffer) {
+    return buffer.is_result && buffer.index == result && buffer.offset != 0;
+  });
 }
 
 /// The last pass that reads an argument from its own memory; -1: none does.
@@ -69,6 +76,7 @@ std::vector<std::vector<int32_t>> overwritable_arguments(const Kernel& kernel, s
   for (const Kernel::Store& store : kernel.stores) {
     const Buffer& result = kernel.buffers[static_cast<size_t>(store.buffer)];
     if (!has_all_elements(kernel, result) || kernel.num_columns() == 1) continue;
+    if (is_written_in_parts(kernel, result.index)) continue;
     const int32_t written = phases.level[static_cast<size_t>(store.term)];
     for (const Buffer& buffer : kernel.buffers) {
       if (buffer.is_result || buffer.dtype != result.dtype) continue;
