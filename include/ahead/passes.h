@@ -41,7 +41,8 @@ AHEAD_API size_t eliminate_dead_code(Graph& graph);
 AHEAD_API size_t eliminate_common_subexpressions(Graph& graph);
 
 /// Turns tensors full of one number into that number, where the operator that takes them gives the
-/// same bits, and drops arithmetic that gives its operand back (x * 1, x / 1, x - 0).
+/// same bits, and drops arithmetic that gives its operand back (x * 1, x / 1, x - 0). What fills a
+/// tensor like another one of known sizes does so without that one.
 AHEAD_API size_t fold_constants(Graph& graph);
 
 /// Drops views that change nothing, alone or taken together (expand to the same sizes, transpose

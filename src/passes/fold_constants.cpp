@@ -112,6 +112,41 @@ bool lies_alike_with_number(const TensorMeta& tensor) {
   return result.strides() == tensor.strides;
 }
 
+/// The number with which a filler fills its result, where that is known.
+std::optional<at::Scalar> filled_with(const Node& node, const Filler& filler) {
+  if (filler.argument < 0) return at::Scalar(filler.number);
+  const Argument& number = node.args()[static_cast<size_t>(filler.argument)];
+  return is_number(number) ? std::optional(number.constant().toScalar()) : std::nullopt;
+}
+
+/// Fills tensors like others without these, so that nothing is computed for its shape only.
+size_t forget_models(Graph& graph) {
+  static const Operator& full = *Operator::find("aten.full");
+  size_t changes = 0;
+  for (Node* node = graph.first(); node != nullptr;) {
+    Node* const next = node->next();
+    const Filler* filler = find_row(fillers, node->op());
+    const bool has_model = filler != nullptr && node->args()[0].is_value();
+    const auto number = has_model ? filled_with(*node, *filler) : std::nullopt;
+    const TensorMeta* meta = number ? &node->result()->meta : nullptr;
+    if (meta != nullptr && meta->is_fixed() && meta->is_contiguous()) {
+      const at::IntArrayRef sizes = meta->sizes;
+      Node* filled = graph.add_node(
+          full,
+          {c10::IValue(sizes.vec()), c10::IValue(*number), static_cast<int64_t>(meta->dtype),
+           c10::IValue(), c10::IValue(meta->device), c10::IValue()},
+          node);
+      filled->belong_to(*node);
+      filled->set_tags(node->tags());
+      graph.replace_uses(node->result(), graph.add_return(filled, *meta));
+      graph.erase(node);
+      ++changes;
+    }
+    node = next;
+  }
+  return changes;
+}
+
 class Folder {
  public:
   explicit Folder(Graph& graph) : graph_(graph), merger_(graph), numbers_(graph.value_capacity()) {}
@@ -133,12 +168,7 @@ class Folder {
   /// Notes the number that all elements of the node's result are, where that is known.
   void learn(const Node& node) {
     if (const Filler* filler = find_row(fillers, node.op())) {
-      if (filler->argument < 0) {
-        numbers_[node.result()->id()] = at::Scalar(filler->number);
-      } else if (const Argument& number = node.args()[size_t(filler->argument)];
-                 is_number(number)) {
-        numbers_[node.result()->id()] = number.constant().toScalar();
-      }
+      numbers_[node.result()->id()] = filled_with(node, *filler);
     } else if (ops::is_layout_view(node)) {
       numbers_[node.result()->id()] = numbers_[node.args()[0].value()->id()];
     }
@@ -202,7 +232,8 @@ class Folder {
 }  // namespace
 
 size_t fold_constants(Graph& graph) {
-  return Folder(graph).run();
+  const size_t forgotten = forget_models(graph);
+  return forgotten + Folder(graph).run();
 }
 
 }  // namespace ahead::passes
