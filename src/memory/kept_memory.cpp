@@ -8,11 +8,13 @@
 #include "ahead/memory.h"
 #include "memory/heap.h"
 #include "memory/scratch.h"
+#include "memory/small_blocks.h"
 
 namespace ahead::memory {
 namespace {
 
-/// The system's allocator serves smaller blocks without asking the system for pages.
+/// The system's allocator serves smaller blocks without asking the system for pages; the smallest
+/// are kept by their threads.
 constexpr size_t kSmallest = size_t{64} << 10;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -36,8 +38,11 @@ class Allocator final : public c10::Allocator {
   explicit Allocator(c10::Allocator* others) : others_(others) {}
 
   c10::DataPtr allocate(size_t bytes) override {
-    if (!is_on || bytes < kSmallest) return others_->allocate(bytes);
-    void* block = heap().take(bytes);
+    if (!is_on) return others_->allocate(bytes);
+    if (bytes <= most_small_bytes && bytes != 0) {
+      if (c10::DataPtr block = take_small_block(bytes)) return block;
+    }
+    void* block = bytes < kSmallest ? nullptr : heap().take(bytes);
     if (block == nullptr) return others_->allocate(bytes);
     c10::profiledCPUMemoryReporter().New(block, bytes);
     return {block, block, &free_block, c10::Device(c10::DeviceType::CPU)};

@@ -9,6 +9,7 @@
 
 #include "ahead/ahead.h"
 #include "memory/heap.h"
+#include "memory/small_blocks.h"
 #include "models/memory.h"
 #include "support/eager.h"
 #include "support/new_process.h"
@@ -125,6 +126,54 @@ struct Training {
     return y.pow(2).sum();
   }
 };
+
+TEST(SmallBlocks, AreAlignedAndDoNotOverlap) {
+  std::mt19937 random(0);
+  std::vector<std::pair<c10::DataPtr, Block>> blocks;
+  for (int i = 0; i < 3000; ++i) {
+    if (blocks.size() > 100 || (!blocks.empty() && random() % 2 == 0)) {
+      const size_t chosen = random() % blocks.size();
+      ASSERT_TRUE(is_untouched(blocks[chosen].second));
+      blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(chosen));
+    } else {
+      const size_t bytes = 1 + random() % memory::most_small_bytes;
+      c10::DataPtr block = memory::take_small_block(bytes);
+      auto* const begin = static_cast<char*>(block.get());
+      ASSERT_EQ(reinterpret_cast<uintptr_t>(begin) % 64, 0);
+      std::memset(begin, i, bytes);
+      blocks.emplace_back(std::move(block), Block{begin, bytes, static_cast<char>(i)});
+    }
+  }
+}
+
+TEST(SmallBlocks, AThreadKeepsWhatItsTensorsGiveBack) {
+  const void* const first = memory::take_small_block(100).get();
+  EXPECT_EQ(memory::take_small_block(200).get(), first);
+  EXPECT_NE(memory::take_small_block(300).get(), first);
+}
+
+TEST(SmallBlocks, AnyThreadMayFreeThemAlsoWhenTheirOwnHasEnded) {
+  std::vector<c10::DataPtr> blocks;
+  std::thread([&] {
+    for (size_t i = 0; i < 200; ++i) blocks.push_back(memory::take_small_block(1 + i * 5));
+    for (size_t i = 0; i < 50; ++i) blocks.pop_back();
+  }).join();
+  for (c10::DataPtr& block : blocks) std::memset(block.get(), 7, 1);
+  std::thread([&] { blocks.resize(20); }).join();
+  blocks.clear();
+}
+
+/// Freed by the destructor of an object of the thread that was made before the first block.
+TEST(SmallBlocks, AreFreedWhileAThreadEnds) {
+  struct Holder {
+    c10::DataPtr block;
+  };
+  std::thread([] {
+    static thread_local Holder holder;
+    holder.block = memory::take_small_block(64);
+    memory::take_small_block(64);
+  }).join();
+}
 
 TEST(KeptMemory, LaterStepsAskForNoMemory) {
   Training training;

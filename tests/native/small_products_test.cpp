@@ -145,5 +145,34 @@ TEST(SmallProductsOf, ANetworkWithTwoInputsAndOneOutput) {
   EXPECT_EQ(graphs.find("left aten.addmm"), std::string::npos) << graphs;
 }
 
+/// A gradient begins with a tensor of ones, which kernels know: nobody makes it, nor what it was made
+/// like.
+TEST(SmallProductsOf, WhatIsFullOfANumberIsPartOfTheFormula) {
+  torch::manual_seed(9);
+  auto step = ahead::compile(
+      [](const Tensor& x, const Tensor& w) {
+        const Tensor y = torch::mm(torch::tanh(x), w);
+        const Tensor dx = torch::autograd::grad({y.sum()}, {x}, {}, true, true)[0];
+        return (dx * x).sum();
+      },
+      {.backend = "native", .fullgraph = true});
+  const Tensor w = torch::randn({6, 3}).requires_grad_();
+  for (int call = 0; call < 4; ++call) {
+    const Tensor x = torch::randn({20, 6}).requires_grad_();
+    const Tensor expected = (w.sum(1) * (1 - torch::tanh(x).square()) * x).sum();
+    const Tensor actual = step(x, w);
+    EXPECT_TRUE(torch::allclose(actual, expected, 1e-4, 1e-5));
+    const Tensor expected_gradient = torch::autograd::grad({expected}, {w})[0];
+    const Tensor gradient = torch::autograd::grad({actual}, {w})[0];
+    EXPECT_TRUE(torch::allclose(gradient, expected_gradient, 1e-4, 1e-5));
+  }
+  EXPECT_EQ(step.stats().eager_calls, 0u);
+  EXPECT_GT(step.stats().cache_hits, 0u);
+  std::string forward;
+  for (const Program& program : step.programs())
+    if (program.name == "backend.forward") forward = program.str();
+  EXPECT_EQ(forward.find("aten.ones_like"), std::string::npos) << forward;
+}
+
 }  // namespace
 }  // namespace ahead::native

@@ -157,6 +157,7 @@ void Fusion::explain_what_is_left() {
   for (size_t i = 0; i < order_.num_nodes(); ++i) {
     const Node& node = order_.node(i);
     if (is_fused(order_.group(static_cast<int32_t>(i))) || ops::is_layout_view(node)) continue;
+    if (node.result() != nullptr && constant_of(*node.result())) continue;
     std::string reason = why_left(node);
     if (strict_ && work_of(node) && !has_exact_rule(node)) reason = "it would not be exact";
     if (nests_.member(&node) != nullptr) reason = "no other operator shares its loops";
@@ -206,7 +207,8 @@ void Fusion::add_to_sub_graph(Graph& sub, const Node& node, ValueMap& inside,
   node.for_each_operand([&](const Value* value) {
     if (inside[value->id()] != nullptr) return;
     const Member* made = nests_.maker(value);
-    if (made != nullptr && group_of(made->node) == group) {
+    const bool is_inside = made != nullptr && group_of(made->node) == group;
+    if (is_inside || constant_of(*value)) {
       add_to_sub_graph(sub, *value->producer(), inside, operands, group);
     } else {
       inside[value->id()] =

@@ -217,10 +217,12 @@ class Lowering::MemberEmitter final : public Emitter {
   }
 
   Formula element(size_t argument, size_t dim, int64_t place) override {
-    const TensorMeta& meta = node().args()[argument].value()->meta;
-    const int64_t offset = at::IntArrayRef(meta.strides)[dim] * place;
-    return {&builder(),
-            lowering_.load(member_, argument, *compute_type(meta.dtype), -1, 0, offset)};
+    const Value* value = node().args()[argument].value();
+    const Type type = *compute_type(value->meta.dtype);
+    if (const auto constant = constant_of(*value))
+      return {&builder(), builder().number(type, *constant)};
+    const int64_t offset = at::IntArrayRef(value->meta.strides)[dim] * place;
+    return {&builder(), lowering_.load(member_, argument, type, -1, 0, offset)};
   }
 
   double row_length() const override {
@@ -236,8 +238,10 @@ class Lowering::MemberEmitter final : public Emitter {
 
   Formula load(size_t argument) override {
     const Value* value = node().args()[argument].value();
-    const TermId known = lowering_.terms_[lowering_.source_of(value)->id()];
     const Type type = *compute_type(value->meta.dtype);
+    if (const auto constant = constant_of(*value))
+      return {&builder(), builder().number(type, *constant)};
+    const TermId known = lowering_.terms_[lowering_.source_of(value)->id()];
     return {&builder(), known >= 0 ? known : lowering_.load(member_, argument, type)};
   }
 

@@ -67,7 +67,7 @@ int64_t num_repeated(const AxisStrides& strides) {
 Nests::Nests(const Graph& graph, const std::function<bool(const Node&)>& takes) {
   for (const Node& node : graph.nodes()) {
     std::optional<Work> work = takes(node) ? work_of(node) : std::nullopt;
-    if (!work) continue;
+    if (!work || constant_of(*node.result())) continue;
     Member member{&node, std::move(*work), {}};
     for (const int64_t size : member.work.space) {
       AxisList axes;

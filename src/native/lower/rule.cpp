@@ -59,6 +59,17 @@ at::Scalar held_by(at::ScalarType dtype, const at::Scalar& number) {
                             : static_cast<float>(at::BFloat16(narrow));
 }
 
+std::optional<at::Scalar> constant_of(const Value& value) {
+  static const Operator* const full = Operator::find("aten.full");
+  const Node* node = value.producer();
+  while (node != nullptr && ops::is_layout_view(*node)) node = node->args()[0].value()->producer();
+  if (node == nullptr || &node->op() != full || !node->args()[1].is_constant())
+    return std::nullopt;
+  const TensorMeta& meta = node->result()->meta;
+  if (!is_for_kernels(meta) || meta.numel() != 1) return std::nullopt;
+  return held_by(meta.dtype, node->args()[1].constant().toScalar());
+}
+
 bool Emitter::has(size_t argument) const {
   const Argument& arg = node_.args()[argument];
   return arg.is_value() || (arg.is_constant() && !arg.constant().isNone());

@@ -48,6 +48,10 @@ struct Work {
 /// in.
 at::Scalar held_by(at::ScalarType dtype, const at::Scalar& number);
 
+/// The number that a tensor of one element holds, or of which this is a view, if a node fills it with
+/// one that is known: kernels have it in their formulas.
+std::optional<at::Scalar> constant_of(const Value& value);
+
 /// Where the formula of an operator gets its operands from and puts its results.
 class Emitter {
  public:
