@@ -5,6 +5,7 @@
 #include "ahead/errors.h"
 #include "ir/copy.h"
 #include "ir/names.h"
+#include "ir/sizes/size_reads.h"
 #include "ir/slots.h"
 #include "ops/facts/facts.h"
 #include "ops/facts/node_facts.h"
@@ -144,6 +145,8 @@ void sink_token(const at::Tensor&) {}
 
 size_t lift_effect_tokens(Graph& graph) {
   if (has_tokens(graph)) return 0;
+  refuse_size_reads(graph, "effects",
+                    "No sub-graph, as tokens need one, can read it. Leave tokens out.");
   size_t count = 0;
   for (const Node& node : graph.nodes()) count += needs_token(node) ? 1 : 0;
   if (count != 0) graph = TokenLifter(graph).run();

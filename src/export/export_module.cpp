@@ -145,7 +145,9 @@ ExportedModule detail::export_flat(const std::shared_ptr<torch::nn::Module>& mod
     }
     return results;
   };
-  exporting::ExportTrace how{.joint = options.trace_joint, .no_tangents = options.no_tangents};
+  exporting::ExportTrace how{.joint = options.trace_joint,
+                             .no_tangents = options.no_tangents,
+                             .reads_sizes = !options.trace_joint};
   if (options.trace_joint && options.no_tangents) {
     how.check_outputs = [&](const Graph& graph, const tracing::FunctionMeta& meta) {
       LossRules(graph, meta, options.output_loss_index, traced.num_results).check();

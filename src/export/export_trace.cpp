@@ -6,6 +6,7 @@
 #include "ahead/errors.h"
 #include "ahead/passes.h"
 #include "ahead/subclass.h"
+#include "export/find_number.h"
 #include "trace/backward_trace.h"
 
 namespace ahead::exporting {
@@ -15,8 +16,9 @@ using tracing::FunctionMeta;
 
 Graph trace_checked(const aot::FlatFunction& function, const std::vector<at::Tensor>& inputs,
                     const ExportTrace& how) {
-  std::unique_ptr<tracing::OpenTrace> open =
-      tracing::trace_forward(function, inputs, {.joint = how.joint});
+  tracing::ForwardOptions options{.joint = how.joint};
+  if (how.reads_sizes) options.read_size = find_number;
+  std::unique_ptr<tracing::OpenTrace> open = tracing::trace_forward(function, inputs, options);
   if (how.check_results) how.check_results(*open);
   FunctionMeta meta = tracing::list_results(*open);
   if (how.joint) check_no_differentiable_writes(open->graph(), meta);

@@ -14,6 +14,8 @@ namespace ahead::exporting {
 struct ExportTrace {
   bool joint = false;
   bool no_tangents = false;
+  /// Integers that the function reads from tensors may become sizes.
+  bool reads_sizes = false;
   /// Looks at what the function returned, before that is listed as graph outputs. Throws if it
   /// cannot be exported.
   std::function<void(tracing::OpenTrace&)> check_results = {};

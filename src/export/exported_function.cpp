@@ -2,6 +2,7 @@
 
 #include "ahead/errors.h"
 #include "ahead/exported.h"
+#include "ir/sizes/size_reads.h"
 #include "runtime/backends.h"
 #include "runtime/compile_request.h"
 
@@ -44,6 +45,10 @@ ExportedFunction::ExportedFunction(const ExportedModule& module, const std::stri
     throw UserError("export", std::to_string(tensors_.size()) + " tensors: the graph takes " +
                                   std::to_string(signature_.static_inputs().size()) +
                                   " parameters, buffers and constants. Give one for each.");
+  }
+  if (!runtime::traits_of(backend).takes_sizes) {
+    refuse_size_reads(module.graph, "export",
+                      "The backend \"" + backend + "\" takes graphs of fixed sizes only.");
   }
   executable_ = runtime::find_backend(backend)(runtime::request_for(
       module.graph, "ExportedModule", runtime::StaticArguments(tensors_.size(), true)));

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "ahead/errors.h"
+#include "interpreter/complaints.h"
 #include "interpreter/plan.h"
 #include "ir/sizes/sized_constants.h"
 #include "memory/kept_memory.h"
@@ -17,42 +18,11 @@
 namespace ahead {
 namespace {
 
+using interpreting::throw_broken_promise;
+using interpreting::throw_not_replayable;
+using interpreting::throw_other_tensor;
 using Plan = Interpreter::Plan;
 using Stack = torch::jit::Stack;
-
-[[noreturn]] void throw_not_replayable(const Plan::Call& call) {
-  const std::string name =
-      call.op == nullptr ? "ahead.call" : c10::toString(call.op->operator_name());
-  throw Unsupported("double backward",
-                    name +
-                        ": there is no derivative of an operator that writes to its arguments. "
-                        "Compile with double_backward = false, or keep it outside.");
-}
-
-[[noreturn]] void throw_other_tensor(const Plan::Parameter& parameter, const at::Tensor& given,
-                                     const std::vector<Plan::Parameter>& all) {
-  TensorMeta expected = parameter.meta;
-  expected.requires_grad = false;
-  std::string is = "undefined";
-  if (given.defined()) {
-    TensorMeta meta = TensorMeta::of(given);
-    meta.requires_grad = false;
-    is = meta.str();
-  }
-  throw UserError("interpret", "argument " + std::to_string(&parameter - all.data()) + ": it is " +
-                                   is + ", the graph was made for " + expected.str() +
-                                   ". Trace the function again for such tensors.");
-}
-
-[[noreturn]] void throw_broken_promise(const Plan::Call& call, const TensorMeta& expected,
-                                       const at::Tensor& result) {
-  throw UserError("interpret",
-                  c10::toString(call.op->operator_name()) + ": it returned " +
-                      (result.defined() ? TensorMeta::of(result).str() : "an undefined tensor") +
-                      ", but " + expected.str() +
-                      " when the function was compiled, for which the program is made. Keep what "
-                      "such an operator returns alike, or call it outside.");
-}
 
 bool is_differentiable_copy(const c10::OperatorHandle& op, const Stack& stack) {
   static const c10::OperatorHandle* const copy = &Operator::find("aten.copy")->handle();
@@ -90,6 +60,10 @@ class Frame {
         make_view(plan_.views[static_cast<size_t>(call.view)]);
         continue;
       }
+      if (call.size_read != Plan::kNothing) {
+        read_size(call);
+        continue;
+      }
       push_operands(call);
       if (call.op == nullptr) {
         call_sub_graph(call);
@@ -107,6 +81,10 @@ class Frame {
         const Plan::View& view = plan_.views[static_cast<size_t>(call.view)];
         reg(view.result) =
             call_links(view, view.last_use ? std::move(reg(view.source)) : reg(view.source));
+        continue;
+      }
+      if (call.size_read != Plan::kNothing) {
+        read_size(call);
         continue;
       }
       if (call.op == nullptr || !call.written.empty()) throw_not_replayable(call);
@@ -142,6 +120,13 @@ class Frame {
   void store_results(const Plan::Call& call);
 
   void find_sizes(const at::Tensor& given);
+  void read_size(const Plan::Call& call);
+  void compute_sized();
+  /// How many constants can be computed from the sizes that are known.
+  size_t num_known() const {
+    const bool are_all_read = num_sizes_read_ == plan_.size_reads.size();
+    return are_all_read ? plan_.sized.size() : plan_.size_reads[num_sizes_read_].num_sized_before;
+  }
   /// Whether a tensor has these sizes and strides in this run.
   bool is_laid_out(const at::Tensor& tensor, const Dims& sizes, const Dims& strides,
                    bool is_fixed) const {
@@ -154,7 +139,8 @@ class Frame {
   std::vector<at::Tensor> registers_;
   size_t next_call_ = 0;
   std::vector<bool> handed_over_;   ///< by output; empty as long as none was
-  std::vector<int64_t> sizes_;      ///< s0, s1, … of this run
+  std::vector<int64_t> sizes_;      ///< s0, s1, … of this run, as far as they are known
+  size_t num_sizes_read_ = 0;       ///< how many of these were read from tensors
   std::vector<c10::IValue> sized_;  ///< Plan::sized, for this run
   bool traces_sizes_ = false;       ///< they are numbers of a trace
   Stack stack_;
@@ -189,7 +175,7 @@ void Frame::bind(std::vector<at::Tensor>&& args, bool detach) {
     if (detach && argument.defined() && argument.requires_grad()) argument = argument.tensor_data();
     reg(parameter.reg) = std::move(argument);
   }
-  if (sized_.size() != plan_.sized.size()) find_sizes({});
+  if (sized_.size() < num_known()) find_sizes({});
 }
 
 void Frame::find_sizes(const at::Tensor& given) {
@@ -200,7 +186,27 @@ void Frame::find_sizes(const at::Tensor& given) {
     sizes_.assign(first, first + given.numel());
   }
   sized_.reserve(plan_.sized.size());
-  for (const Plan::Sized& sized : plan_.sized) {
+  compute_sized();
+}
+
+void Frame::read_size(const Plan::Call& call) {
+  const Plan::SizeRead& read = plan_.size_reads[static_cast<size_t>(call.size_read)];
+  const at::Tensor number = take(plan_.operands[static_cast<size_t>(call.first_operand)]);
+  if (read.symbol != sizes_.size()) {
+    throw UserError("interpret", "size s" + std::to_string(read.symbol) + ": it is read when " +
+                                     std::to_string(sizes_.size()) +
+                                     " sizes are known. Number sizes in the order in which they "
+                                     "become known.");
+  }
+  sizes_.push_back(number.item<int64_t>());
+  ++num_sizes_read_;
+  compute_sized();
+}
+
+/// Those constants that are made of sizes which are known now.
+void Frame::compute_sized() {
+  while (sized_.size() < num_known()) {
+    const Plan::Sized& sized = plan_.sized[sized_.size()];
     c10::IValue constant = with_sizes(sized.constant, sizes_);
     if (sized.is_tensor) constant = wrap_number(constant.toScalar(), sized.is_float);
     sized_.push_back(std::move(constant));
@@ -356,8 +362,8 @@ void Frame::check_promise(const Plan::Call& call) const {
     const std::optional<TensorMeta>& meta = expected[next++];
     if (!meta) return;
     const bool is_kept = result.defined() && result.scalar_type() == meta->dtype &&
-                         result.sizes() == at::IntArrayRef(meta->sizes);
-    if (!is_kept) throw_broken_promise(call, *meta, result);
+                         result.sizes() == at::IntArrayRef(meta->sizes.at(sizes_));
+    if (!is_kept) throw_broken_promise(call, *meta, result, !plan_.size_reads.empty());
   };
   for (const c10::IValue& value : stack_) {
     if (value.isTensorList()) {

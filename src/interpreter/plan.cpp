@@ -10,6 +10,7 @@
 
 #include "ahead/errors.h"
 #include "ir/signature.h"
+#include "ir/sizes/size_reads.h"
 #include "ir/sizes/sized_constants.h"
 #include "ops/facts/aliasing.h"
 #include "ops/facts/facts.h"
@@ -99,7 +100,8 @@ class Planner {
   Planner(const Graph& graph, Plan::Views views, const aot::GraphCompiler& sub_graphs,
           const std::vector<bool>& donated, Plan& plan)
       : graph_(graph),
-        views_at_once_(views == Plan::Views::AtOnce),
+        reads_sizes_(reads_sizes(graph)),
+        views_at_once_(views == Plan::Views::AtOnce && !reads_sizes_),
         sub_graphs_(sub_graphs),
         plan_(plan),
         registers_(graph.value_capacity(), Plan::kNothing),
@@ -300,12 +302,14 @@ class Planner {
     return static_cast<int32_t>(plan_.reuses.size()) - 1;
   }
 
-  /// The Promise of a call of a custom operator; kNothing for others.
+  /// The Promise of a call of a custom operator, or of any where sizes are read; kNothing for
+  /// others.
   int32_t add_promise(const Node& node) {
-    if (!ops::is_custom(node.op()) || !ops::facts(node.op()).effectful) return Plan::kNothing;
+    const bool is_custom = ops::is_custom(node.op()) && ops::facts(node.op()).effectful;
+    if (!is_custom && !reads_sizes_) return Plan::kNothing;
     Plan::Promise promise;
     for (const Value* result : node.results()) {
-      const bool is_expected = result != nullptr && result->meta.is_fixed();
+      const bool is_expected = result != nullptr && (result->meta.is_fixed() || reads_sizes_);
       promise.results.push_back(is_expected ? std::optional(result->meta) : std::nullopt);
     }
     if (promise.results.empty()) return Plan::kNothing;
@@ -338,6 +342,7 @@ class Planner {
     call.view = Plan::kNothing;
     call.reuse = Plan::kNothing;
     call.promise = Plan::kNothing;
+    call.size_read = Plan::kNothing;
     call.no_grad = node.has(Tag::NoGrad);
     if (node.op().in_dispatcher()) {
       const Operator& op = with_wrapped_number(node.op());
@@ -371,7 +376,19 @@ class Planner {
     plan_.max_stack = std::max(plan_.max_stack, call.num_operands + 1);
   }
 
+  /// The size itself is no operand: it becomes known by the call.
+  void add_size_read(const Node& node) {
+    Plan::Call call = start_call(node);
+    call.size_read = static_cast<int32_t>(plan_.size_reads.size());
+    plan_.size_reads.push_back({size_read_by(node), plan_.sized.size()});
+    call.first_operand = static_cast<int32_t>(plan_.operands.size());
+    call.num_operands = 1;
+    add_value(node.args()[0].value());
+    plan_.calls.push_back(std::move(call));
+  }
+
   void add_call(const Node& node) {
+    if (reads_size(node)) return add_size_read(node);
     Plan::Call call = start_call(node);
     add_operands(node, call, /*first=*/call.op == nullptr ? 1 : 0);
     if (call.op != nullptr) {
@@ -444,6 +461,8 @@ class Planner {
   }
 
   const Graph& graph_;
+  const bool reads_sizes_;
+  /// Where sizes are read, operators look whether there is such a view.
   const bool views_at_once_;
   const aot::GraphCompiler& sub_graphs_;
   Plan& plan_;

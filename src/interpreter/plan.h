@@ -30,6 +30,7 @@ struct Interpreter::Plan {
     int32_t view;                   ///< into views; kNothing: none
     int32_t reuse;                  ///< into reuses; kNothing: none
     int32_t promise;                ///< into promises; kNothing: none
+    int32_t size_read;              ///< into size_reads; kNothing: none
     aot::Executable sub_graph;
     int32_t first_operand;
     int32_t num_operands;  ///< list elements included
@@ -62,11 +63,18 @@ struct Interpreter::Plan {
     bool is_fixed;        ///< these are the same in all runs
   };
   /// What the results of a custom operator looked like when it was traced. Nobody but its author
-  /// knows whether they always do.
+  /// knows whether they always do. Where sizes are read from tensors, what all operators return is
+  /// looked at.
   struct Promise {
     std::vector<std::optional<TensorMeta>> results;  ///< none: nothing is expected
   };
-  /// A constant that is computed from the sizes given to each run.
+  /// A size that a call reads from a tensor.
+  struct SizeRead {
+    uint32_t symbol;
+    size_t num_sized_before;  ///< how many of the constants are computed without it
+  };
+  /// A constant that is computed from the sizes given to each run, in the order in which they
+  /// become known.
   struct Sized {
     c10::IValue constant;
     bool is_tensor;  ///< a wrapped number
@@ -117,6 +125,7 @@ struct Interpreter::Plan {
   std::vector<View> views;
   std::vector<Reuse> reuses;
   std::vector<Promise> promises;
+  std::vector<SizeRead> size_reads;
   /// The operators of all views; each takes the tensor before it and then its own operands.
   std::vector<Call> links;
   std::vector<Operand> operands;

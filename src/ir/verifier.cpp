@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <functional>
+#include <optional>
 
 #include "ahead/errors.h"
 #include "ahead/graph.h"
 #include "ir/names.h"
 #include "ir/signature.h"
+#include "ir/sizes/size_reads.h"
 #include "ir/slots.h"
 #include "ir/text/printer.h"
 
@@ -55,6 +57,8 @@ class Verifier {
   void check_results(const Node& node);
   void check_operand(const Node& node, const Value* value);
   void check_call(const Node& node, size_t position);
+  void check_known_sizes(const Node& node);
+  void check_size_read(const Node& node);
   void check_outputs();
   void check_uses();
   void check_value_uses(const Value* value, const c10::SmallVector<const Node*, 2>& found,
@@ -79,6 +83,8 @@ class Verifier {
   const std::string where_;
   std::vector<const Node*> order_;
   std::vector<const Value*> defined_;  ///< by Value::id()
+  /// Where the graph reads sizes: how many are known before the node that is looked at.
+  std::optional<uint32_t> num_sizes_;
 };
 
 // Messages.
@@ -182,6 +188,7 @@ bool Verifier::is_defined(const Value* value) const {
 }
 
 void Verifier::check_inputs() {
+  if (reads_sizes(graph_)) num_sizes_ = count_given_sizes(graph_);
   defined_.resize(graph_.value_capacity(), nullptr);
   for (size_t i = 0; i < graph_.inputs().size(); ++i) {
     const Graph::Input& input = graph_.inputs()[i];
@@ -214,7 +221,40 @@ void Verifier::check_node(const Node& node, size_t position) {
   if (!problem.empty()) fail_at(node, problem);
   node.for_each_operand([&](const Value* value) { check_operand(node, value); });
   check_results(node);
+  if (num_sizes_) check_known_sizes(node);
   if (!node.op().in_dispatcher()) check_call(node, position);
+}
+
+/// Sizes that are read are not known before.
+void Verifier::check_known_sizes(const Node& node) {
+  if (reads_size(node)) return check_size_read(node);
+  const auto check = [&](uint32_t needed) {
+    if (needed <= *num_sizes_) return;
+    fail_at(node, "it takes the size s" + std::to_string(needed - 1) + ", but " +
+                      std::to_string(*num_sizes_) + " are known here");
+  };
+  for (const Argument& argument : node.args()) {
+    if (argument.is_constant()) check(count_needed_sizes(argument.constant()));
+  }
+  for (const Value* result : node.results()) {
+    if (result == nullptr) continue;
+    check(count_needed_sizes(result->meta.sizes));
+    check(count_needed_sizes(result->meta.strides));
+    check(count_needed_sizes(Dims{result->meta.offset}));
+  }
+}
+
+void Verifier::check_size_read(const Node& node) {
+  if (!where_.empty()) fail_at(node, "a sub-graph cannot read sizes");
+  const TensorMeta& number = node.args()[0].value()->meta;
+  if (number.numel() != 1 || !c10::isIntegralType(number.dtype, /*includeBool=*/false))
+    fail_at(node, "it reads a size from " + number.str() + ", which is not an integer");
+  const uint32_t symbol = size_read_by(node);
+  if (symbol != *num_sizes_) {
+    fail_at(node, "it reads the size s" + std::to_string(symbol) + ", but the next one is s" +
+                      std::to_string(*num_sizes_));
+  }
+  ++*num_sizes_;
 }
 
 void Verifier::check_results(const Node& node) {

@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "ahead/interpret.h"
+#include "ir/sizes/size_reads.h"
 #include "native/both_ways.h"
 #include "native/build/background.h"
 #include "native/build/kernel_library.h"
@@ -210,6 +211,11 @@ aot::Executable compile_fixed(const Manner& manner, const aot::CompileRequest& r
 }
 
 aot::Executable compile_in(const Manner& manner, const aot::CompileRequest& request) {
+  // Kernels are made for sizes that are known when a run begins.
+  if (reads_sizes(request.graph)) {
+    return run_by(std::make_shared<const Interpreter>(request.graph, aot::GraphCompiler(),
+                                                      request.donated));
+  }
   const Multiplier multiplier = manner.strict ? Multiplier::ATen : fastest_multiplier();
   if (request.graph.find_input({Slot::Kind::Sizes, 0}) < 0)
     return compile_fixed(manner, request, multiplier);

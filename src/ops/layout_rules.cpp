@@ -47,7 +47,11 @@ int64_t LayoutCall::pin(Dim dim, const char* reason) const {
 }
 
 void LayoutCall::refuse(const char* why) const {
-  throw Unsupported("trace", op.name() + ": " + why + ", so that sizes cannot change.");
+  const char* const then = guards->has_listener()
+                               ? ", so that it takes no size that is read from a tensor. Keep sizes "
+                                 "fixed there, and mask what is too much."
+                               : ", so that sizes cannot change.";
+  throw Unsupported("trace", op.name() + ": " + why + then);
 }
 
 std::vector<Layout> layouts_of_results(const LayoutCall& call, bool is_pointwise) {

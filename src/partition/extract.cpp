@@ -7,6 +7,7 @@
 #include "ir/copy.h"
 #include "ir/layout_copy.h"
 #include "ir/names.h"
+#include "ir/sizes/size_reads.h"
 #include "ir/text/printer.h"
 #include "ops/facts/facts.h"
 #include "ops/facts/node_facts.h"
@@ -399,6 +400,8 @@ JointFacts::JointFacts(const Graph& joint)
       roles(find_roles(joint, aliasing, visible)),
       overwritten(joint.value_capacity()),
       producer(joint.value_capacity(), -1) {
+  refuse_size_reads(joint, "partition",
+                    "One half cannot hand it to the other. Pass a tensor of that size.");
   std::vector<bool> overwritten_group(joint.value_capacity());
   for (const Graph::Output& output : joint.outputs()) {
     if (output.slot.kind != Slot::Kind::MutatedInput) continue;

@@ -4,6 +4,7 @@
 #include <typeinfo>
 
 #include "ahead/errors.h"
+#include "trace/tracer.h"
 
 namespace ahead::tracing {
 namespace {
@@ -26,6 +27,18 @@ bool is_unfunctionalizable_view(const c10::Error& error) {
 
 bool says(const c10::Error& error, const char* text) {
   return error.msg().find(text) != std::string::npos;
+}
+
+/// What LibTorch says where an integer has to be known and is read from a tensor.
+bool is_size_read(const c10::Error& error) {
+  if (Tracer::current() == nullptr || !Tracer::current()->size_reads().any()) return false;
+  for (const char* text : {"when unpacking SymInt, expected int but got",
+                           "Cannot access Python interpreter from C++",
+                           "SymIntArrayRef expected to contain only concrete integers",
+                           "on tensor with symbolic sizes/strides"}) {
+    if (error.msg().find(text) != std::string::npos) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -63,6 +76,13 @@ void explain(const c10::Error& error) {
     throw Unsupported("trace",
                       "in-place operator: it would give a view of a tensor of integers or truth "
                       "values a gradient. Detach its other arguments.");
+  }
+  if (is_size_read(error)) {
+    throw DataDependent("trace",
+                        "aten._local_scalar_dense: a size that is read from a tensor is asked for "
+                        "as a plain number, which it is not before the graph runs. Keep it as "
+                        "c10::SymInt, ask tensors for sym_size(), sym_sizes() and sym_numel(), and "
+                        "call operators that take such sizes (`torch::full_symint`).");
   }
   if (is_data_access(error)) {
     throw DataDependent("trace",

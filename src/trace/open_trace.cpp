@@ -34,6 +34,10 @@ void OpenTrace::run(const aot::FlatFunction& function, const std::vector<at::Ten
   }
   watch_process_end();
   outside().let_sizes_change(options_.size_guards);
+  if (options_.read_size) {
+    tracer_->size_reads().allow(
+        [this](const Value& number) { return options_.read_size(*this, number); });
+  }
   for (size_t i = 0; i < options_.layouts.size(); ++i) {
     if (options_.layouts[i]) outside().set_layout(inputs[i], *options_.layouts[i]);
   }

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -12,6 +13,8 @@
 #include "trace/tracer.h"
 
 namespace ahead::tracing {
+
+class OpenTrace;
 
 /// How a function is traced.
 struct ForwardOptions {
@@ -24,6 +27,9 @@ struct ForwardOptions {
   std::vector<std::optional<Layout>> layouts = {};
   /// Notes what is decided by sizes that change; null: none changes.
   std::shared_ptr<SizeGuards> size_guards = nullptr;
+  /// Finds out what a tensor of the graph holds in this trace, where sizes are read from tensors;
+  /// null: none is.
+  std::function<int64_t(const OpenTrace&, const Value&)> read_size = nullptr;
 };
 
 /// A function that was run under a tracer, whose trace can go on: its results can be looked at and

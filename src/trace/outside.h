@@ -35,8 +35,15 @@ class Outside {
   at::Tensor find_real(const Value& input) const;
 
   /// Says that sizes may change from run to run, and where it is noted what is decided by them.
-  void let_sizes_change(std::shared_ptr<SizeGuards> guards) { guards_ = std::move(guards); }
+  void let_sizes_change(std::shared_ptr<SizeGuards> guards) {
+    guards_ = std::move(guards);
+    layouts_change_ = guards_ != nullptr;
+  }
+  /// The same where those of the tensors from outside stay as they are.
+  void note_read_sizes(std::shared_ptr<SizeGuards> guards) { guards_ = std::move(guards); }
   bool sizes_change() const { return guards_ != nullptr; }
+  /// Whether tensors from outside may be of other sizes in other runs.
+  bool layouts_change() const { return layouts_change_; }
   const std::shared_ptr<SizeGuards>& guards() const { return guards_; }
   /// Says of a tensor from outside, before it is met, how its layout may change.
   void set_layout(const at::Tensor& real, Layout layout) {
@@ -90,6 +97,7 @@ class Outside {
   Tracer& tracer_;
   int32_t num_captured_ = 0;
   bool is_replay_ = false;
+  bool layouts_change_ = false;
   bool any_storage_is_addressed_ = false;
   std::vector<Lifted> lifted_;
   Ancestry ancestry_;  ///< of the lifted tensors, by position

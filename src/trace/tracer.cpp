@@ -48,6 +48,7 @@ Tracer* Tracer::current() {
 
 Graph Tracer::close() {
   closed_ = true;
+  size_reads_.close();
   outside_.clear();
   return writer_.take();
 }

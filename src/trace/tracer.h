@@ -16,6 +16,7 @@
 #include "trace/observers/live_tensors.h"
 #include "trace/observers/places.h"
 #include "trace/outside.h"
+#include "trace/size_reads.h"
 
 namespace ahead::tracing {
 
@@ -41,6 +42,8 @@ class Tracer : public c10::intrusive_ptr_target {
   /// The tensors from outside.
   Outside& outside() { return outside_; }
   const Outside& outside() const { return outside_; }
+  /// The sizes that are read from tensors.
+  SizeReads& size_reads() { return size_reads_; }
 
   /// What is noted beside the graph, each by a class of its own.
   BackwardCasts& casts() { return casts_; }
@@ -62,6 +65,7 @@ class Tracer : public c10::intrusive_ptr_target {
   std::atomic<bool> closed_ = false;
   GraphWriter writer_{*this};
   Outside outside_{*this};
+  SizeReads size_reads_{*this};
   BackwardCasts casts_;
   Checkpoints checkpoints_;
   FragileViews fragile_views_;

@@ -84,7 +84,8 @@ TEST(EveryOperator, GoesThroughText) {
   size_t tested = 0;
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     auto handle = c10::Dispatcher::singleton().findSchema(name);
-    if (!handle) continue;
+    // This one takes an integer and the name of a size: see tests/interpreter/size_reads_test.cpp.
+    if (!handle || name.name == "ahead::local_scalar_dense") continue;
     for (bool sparse : {false, true}) {
       Graph graph;
       graph.add_input({Slot::Kind::Primal, 0}, TensorMeta::contiguous({2, 3}));

@@ -3,7 +3,11 @@
 #include <c10/core/Contiguity.h>
 #include <c10/core/MemoryFormat.h>
 
+#include "ahead/errors.h"
 #include "ir/sizes/decision_node.h"
+#include "ir/sizes/late_decision.h"
+#include "ir/sizes/layout.h"
+#include "ir/tensor_meta.h"
 
 namespace ahead {
 namespace {
@@ -34,10 +38,39 @@ SymNode decide_layout(LayoutTest test, Nodes sizes, Nodes strides) {
   return DecisionNode::make(test(integers(sizes), integers(strides)));
 }
 
+/// Whether it lies row by row for all sizes, so that nothing is decided by them.
+bool is_always_contiguous(c10::ArrayRef<SymInt> sizes, c10::ArrayRef<SymInt> strides) {
+  return to_dims(strides) == contiguous_strides(to_dims(sizes));
+}
+
 bool is_contiguous_row_by_row(c10::ArrayRef<SymInt> sizes, c10::ArrayRef<SymInt> strides) {
+  if (is_always_contiguous(sizes, strides)) return true;
   SymInt elements = 1;
   for (const SymInt& size : sizes) elements = elements * size;
   return c10::_compute_contiguous<SymInt>(sizes, strides, elements);
+}
+
+bool is_dense(c10::ArrayRef<SymInt> sizes, c10::ArrayRef<SymInt> strides) {
+  return is_always_contiguous(sizes, strides) ||
+         c10::_compute_non_overlapping_and_dense<SymInt>(sizes, strides);
+}
+
+/// A quotient or a remainder as plain integers in C++ have it, which round to zero. Which numbers
+/// are negative is noted.
+SizeExpression divide_as_integers(SizeGuards& guards, const SizeExpression& left,
+                                  const SizeExpression& right, bool want_remainder) {
+  const SizeExpression exact = left.floor_divided_by(right);
+  if (exact * right == left) return want_remainder ? SizeExpression(0) : exact;
+  const auto is_negative = [&](const SizeExpression& number) {
+    return guards.decide(SizeGuards::Relation::Less, number, 0);
+  };
+  const auto signed_as = [](const SizeExpression& number, bool negative) {
+    return negative ? SizeExpression(-1) * number : number;
+  };
+  const bool left_negative = is_negative(left), right_negative = is_negative(right);
+  const SizeExpression a = signed_as(left, left_negative), b = signed_as(right, right_negative);
+  if (want_remainder) return signed_as(a.modulo(b), left_negative);
+  return signed_as(a.floor_divided_by(b), left_negative != right_negative);
 }
 
 }  // namespace
@@ -65,6 +98,20 @@ SizeGuards& ExpressionNode<Expression>::guards() const {
 }
 
 template <class Expression>
+const Expression& ExpressionNode<Expression>::operand(const SymNode& other) const {
+  const Expression& expression = expression_of<Expression>(other);
+  const auto& others = static_cast<const ExpressionNode&>(*other).guards_;
+  const bool is_any_read = (guards_ != nullptr && guards_->has_listener()) ||
+                           (others != nullptr && others->has_listener());
+  if (is_any_read && guards_ != others) {
+    throw UserError("trace", expression_.str() + " and " + expression.str() +
+                                 ": sizes of two traces meet. Do not keep sizes beyond the traced "
+                                 "function.");
+  }
+  return expression;
+}
+
+template <class Expression>
 auto ExpressionNode<Expression>::peek() const -> Value {
   return guards().peek(expression_);
 }
@@ -86,6 +133,10 @@ SymNode ExpressionNode<Expression>::make_node(Expression expression) const {
 template <class Expression>
 SymNode ExpressionNode<Expression>::decide(Relation relation, const Expression& left,
                                            const Expression& right) const {
+  if constexpr (kIsSize) {
+    if (guards().has_listener())
+      return c10::make_intrusive<LateDecision>(relation, left, right, false, guards_);
+  }
   return DecisionNode::make(guards().decide(relation, left, right));
 }
 
@@ -108,35 +159,44 @@ SymNode ExpressionNode<Expression>::wrap_float(double number) {
 
 template <class Expression>
 SymNode ExpressionNode<Expression>::add(const SymNode& other) {
-  return make_node(expression_ + expression_of<Expression>(other));
+  return make_node(expression_ + operand(other));
 }
 
 template <class Expression>
 SymNode ExpressionNode<Expression>::sub(const SymNode& other) {
-  return make_node(expression_ - expression_of<Expression>(other));
+  return make_node(expression_ - operand(other));
 }
 
 template <class Expression>
 SymNode ExpressionNode<Expression>::mul(const SymNode& other) {
-  return make_node(expression_ * expression_of<Expression>(other));
+  return make_node(expression_ * operand(other));
 }
 
 template <class Expression>
 SymNode ExpressionNode<Expression>::truediv(const SymNode& other) {
-  if constexpr (!kIsSize) return make_node(expression_ / expression_of<Expression>(other));
+  if constexpr (!kIsSize) return make_node(expression_ / operand(other));
   return SymNodeImpl::truediv(other);
 }
 
 template <class Expression>
 SymNode ExpressionNode<Expression>::floordiv(const SymNode& other) {
-  if constexpr (kIsSize)
-    return make_node(expression_.floor_divided_by(expression_of<Expression>(other)));
+  if constexpr (kIsSize) {
+    const SizeExpression& divisor = operand(other);
+    if (guards_ != nullptr && guards_->has_listener())
+      return make_node(divide_as_integers(*guards_, expression_, divisor, false));
+    return make_node(expression_.floor_divided_by(divisor));
+  }
   return SymNodeImpl::floordiv(other);
 }
 
 template <class Expression>
 SymNode ExpressionNode<Expression>::mod(const SymNode& other) {
-  if constexpr (kIsSize) return make_node(expression_.modulo(expression_of<Expression>(other)));
+  if constexpr (kIsSize) {
+    const SizeExpression& divisor = operand(other);
+    if (guards_ != nullptr && guards_->has_listener())
+      return make_node(divide_as_integers(*guards_, expression_, divisor, true));
+    return make_node(expression_.modulo(divisor));
+  }
   return SymNodeImpl::mod(other);
 }
 
@@ -148,13 +208,13 @@ SymNode ExpressionNode<Expression>::neg() {
 
 template <class Expression>
 SymNode ExpressionNode<Expression>::sym_min(const SymNode& other) {
-  if constexpr (kIsSize) return make_node(expression_.min(expression_of<Expression>(other)));
+  if constexpr (kIsSize) return make_node(expression_.min(operand(other)));
   return SymNodeImpl::sym_min(other);
 }
 
 template <class Expression>
 SymNode ExpressionNode<Expression>::sym_max(const SymNode& other) {
-  if constexpr (kIsSize) return make_node(expression_.max(expression_of<Expression>(other)));
+  if constexpr (kIsSize) return make_node(expression_.max(operand(other)));
   return SymNodeImpl::sym_max(other);
 }
 
@@ -167,7 +227,7 @@ SymNode ExpressionNode<Expression>::sym_float() {
 
 template <class Expression>
 SymNode ExpressionNode<Expression>::eq(const SymNode& other) {
-  return decide(Relation::Equal, expression_, expression_of<Expression>(other));
+  return decide(Relation::Equal, expression_, operand(other));
 }
 
 template <class Expression>
@@ -177,12 +237,12 @@ SymNode ExpressionNode<Expression>::ne(const SymNode& other) {
 
 template <class Expression>
 SymNode ExpressionNode<Expression>::lt(const SymNode& other) {
-  return decide(Relation::Less, expression_, expression_of<Expression>(other));
+  return decide(Relation::Less, expression_, operand(other));
 }
 
 template <class Expression>
 SymNode ExpressionNode<Expression>::gt(const SymNode& other) {
-  return decide(Relation::Less, expression_of<Expression>(other), expression_);
+  return decide(Relation::Less, operand(other), expression_);
 }
 
 // Of floating-point numbers not the opposite of greater: neither is true of NaN.
@@ -223,7 +283,7 @@ SymNode ExpressionNode<Expression>::is_channels_last_strides_3d(Nodes sizes, Nod
 
 template <class Expression>
 SymNode ExpressionNode<Expression>::is_non_overlapping_and_dense(Nodes sizes, Nodes strides) {
-  return decide_layout(c10::_compute_non_overlapping_and_dense<SymInt>, sizes, strides);
+  return decide_layout(is_dense, sizes, strides);
 }
 
 template <class Expression>

@@ -32,6 +32,8 @@ class ExpressionNode final : public c10::SymNodeImpl {
   static const ExpressionNode* in(const Number& number);
 
   const Expression& expression() const { return expression_; }
+  /// Where decisions by it are noted; null: nowhere.
+  const SizeGuards* noted_by() const { return guards_.get(); }
   /// Its value in the run that is being written down.
   Value peek() const;
 
@@ -79,6 +81,8 @@ class ExpressionNode final : public c10::SymNodeImpl {
   using Relation = SizeGuards::Relation;
 
   SizeGuards& guards() const;
+  /// The expression of another node, which is of the same trace.
+  const Expression& operand(const c10::SymNode& other) const;
   c10::SymNode make_node(Expression expression) const;
   c10::SymNode decide(Relation relation, const Expression& left, const Expression& right) const;
   /// Its value, on which the program depends from now on.

@@ -6,15 +6,22 @@
 
 namespace ahead {
 
+uint32_t SizeGuards::add(int64_t value) {
+  values_.push_back(value);
+  return static_cast<uint32_t>(values_.size() - 1);
+}
+
 bool SizeGuards::decide(Relation relation, const SizeExpression& left,
                         const SizeExpression& right) {
   const SizeExpression difference = left - right;
   const int64_t value = peek(difference);
   const bool holds = relation == Relation::Equal ? value == 0 : value < 0;
   if (difference.constant()) return holds;
-  const char* name = relation == Relation::Equal ? "==" : "<";
-  if (known_.insert(difference.str() + name).second)
-    guards_.push_back({relation, difference, holds});
+  const std::string text = difference.str() + (relation == Relation::Equal ? "==" : "<");
+  if (known_.count(text) != 0) return holds;
+  if (listener_ != nullptr) listener_->note_decision(relation, left, right, holds);
+  known_.insert(text);
+  guards_.push_back({relation, difference, holds});
   return holds;
 }
 
@@ -26,6 +33,7 @@ bool SizeGuards::decide(Relation relation, const FloatExpression& left,
                         const FloatExpression& right) {
   const bool holds = compare(relation, peek(left), peek(right));
   if (left.constant() && right.constant()) return holds;
+  if (listener_ != nullptr) pin(left - right, "a decision is made by it as a real number");
   const char* name = relation == Relation::Equal ? "==" : "<";
   if (known_.insert(left.str() + name + right.str()).second)
     float_guards_.push_back({relation, left, right, holds});
@@ -34,6 +42,7 @@ bool SizeGuards::decide(Relation relation, const FloatExpression& left,
 
 int64_t SizeGuards::pin(const SizeExpression& expression, const std::string& reason) {
   const int64_t value = peek(expression);
+  if (listener_ != nullptr) listener_->note_pin(expression, reason);
   decide(Relation::Equal, expression, value);
   expression.add_symbols(pinned_symbols_);
   if (pinned_.empty()) pinned_ = reason;

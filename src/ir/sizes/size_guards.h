@@ -3,6 +3,7 @@
 #include <c10/util/ArrayRef.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -18,10 +19,25 @@ class SizeGuards {
  public:
   enum class Relation : uint8_t { Equal, Less };
 
+  /// Is told what the program depends on, before it is noted; may throw instead.
+  class Listener {
+   public:
+    virtual ~Listener() = default;
+    /// That `left` is, or is not, equal to or less than `right`. Each is told once.
+    virtual void note_decision(Relation relation, const SizeExpression& left,
+                               const SizeExpression& right, bool holds) = 0;
+    /// The value of an expression.
+    virtual void note_pin(const SizeExpression& expression, const std::string& reason) = 0;
+  };
+
   /// For sizes that had these values then.
   explicit SizeGuards(std::vector<int64_t> values) : values_(std::move(values)) {}
 
   const std::vector<int64_t>& values() const { return values_; }
+  /// Adds a size that has this value; returns its number.
+  uint32_t add(int64_t value);
+  void set_listener(std::shared_ptr<Listener> listener) { listener_ = std::move(listener); }
+  bool has_listener() const { return listener_ != nullptr; }
   /// Whether `left` is equal to, or less than, `right`. From now on the program depends on it.
   bool decide(Relation relation, const SizeExpression& left, const SizeExpression& right);
   bool decide(Relation relation, const FloatExpression& left, const FloatExpression& right);
@@ -56,6 +72,7 @@ class SizeGuards {
   static bool compare(Relation relation, double left, double right);
 
   std::vector<int64_t> values_;
+  std::shared_ptr<Listener> listener_;
   std::unordered_set<std::string> known_;  ///< the guards' texts
   std::vector<Guard> guards_;
   std::vector<FloatGuard> float_guards_;

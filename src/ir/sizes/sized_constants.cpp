@@ -1,5 +1,6 @@
 #include "ir/sizes/sized_constants.h"
 
+#include <algorithm>
 #include <string>
 
 #include "ahead/errors.h"
@@ -76,6 +77,23 @@ double peek(const c10::SymFloat& number) {
 
 bool has_sizes(const c10::IValue& constant) {
   return constant.isSymInt() || constant.isSymIntList() || constant.isSymFloat();
+}
+
+bool are_noted_by(const c10::IValue& constant, const SizeGuards* guards) {
+  const auto is_noted = [&](const c10::SymInt& number) {
+    const SizeNode* node = SizeNode::in(number);
+    return node != nullptr && node->noted_by() == guards;
+  };
+  if (constant.isSymInt()) return is_noted(constant.toSymInt());
+  if (constant.isSymFloat()) {
+    const FloatNode* node = FloatNode::in(constant.toSymFloat());
+    return node != nullptr && node->noted_by() == guards;
+  }
+  if (!has_sizes(constant)) return true;
+  const auto items = constant.toListRef();
+  return std::all_of(items.begin(), items.end(), [&](const c10::IValue& item) {
+    return !item.isSymInt() || !item.toSymInt().is_heap_allocated() || is_noted(item.toSymInt());
+  });
 }
 
 c10::IValue with_sizes(const c10::IValue& constant, c10::ArrayRef<int64_t> sizes) {

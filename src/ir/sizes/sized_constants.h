@@ -25,6 +25,8 @@ double peek(const c10::SymFloat& number);
 /// Whether a constant of a graph is made of sizes, itself or in a list: an integer, or a
 /// floating-point number.
 bool has_sizes(const c10::IValue& constant);
+/// Whether decisions by the sizes that a constant is made of are noted there.
+bool are_noted_by(const c10::IValue& constant, const SizeGuards* guards);
 /// The constant for these sizes. Throws UserError if there are too few of them.
 c10::IValue with_sizes(const c10::IValue& constant, c10::ArrayRef<int64_t> sizes);
 /// The same for the sizes of the run that is being written down.

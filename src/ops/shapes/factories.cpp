@@ -80,6 +80,32 @@ Tensor assert_after(const Tensor&, std::string_view, const Tensor& token) {
   return make_like(token);
 }
 
+/// The numbers from `start` up to `end`, all integers; `step` is one if there is none.
+Layouts range_layout(const LayoutCall& call, Dim start, size_t end, int64_t step) {
+  const auto is_integer = [&](size_t index) {
+    return call.arguments[index].isInt() || call.arguments[index].isSymInt();
+  };
+  if (!is_integer(end) || step == 0) call.refuse("it does not count by integers");
+  const Dim length = call.integer(end) - start;
+  const Dim steps = step > 0 ? (length + (step - 1)) / step : (Dim(0) - length - step - 1) / -step;
+  return {Layout::contiguous({steps})};
+}
+
+Layouts arange_layout(const LayoutCall& call) {
+  return range_layout(call, 0, 0, 1);
+}
+
+Layouts arange_from_layout(const LayoutCall& call) {
+  if (call.arguments[0].isDouble()) call.refuse("it does not count by integers");
+  return range_layout(call, call.integer(0), 1, 1);
+}
+
+Layouts arange_by_steps_layout(const LayoutCall& call) {
+  if (call.arguments[0].isDouble() || !call.arguments[2].isInt())
+    call.refuse("it does not count by integers of which the step is fixed");
+  return range_layout(call, call.integer(0), 1, call.number(2));
+}
+
 }  // namespace
 
 void add_factory_rules(ShapeRules& rules) {
@@ -95,6 +121,11 @@ void add_factory_rules(ShapeRules& rules) {
   rules.add("_assert_async", TORCH_FN(assert_true));
   rules.add("_assert_async.msg", TORCH_FN(assert_true_or_say));
   rules.add("_functional_assert_async.msg", TORCH_FN(assert_after));
+  rules.add_layout("arange", arange_layout);
+  rules.add_layout("arange.start", arange_from_layout);
+  rules.add_layout("arange.start_step", arange_by_steps_layout);
+  rules.add_layout("rand", listed_layout<0>);
+  rules.add_layout("randn", listed_layout<0>);
   rules.add_layout("zeros", listed_layout<0>);
   rules.add_layout("ones", listed_layout<0>);
   rules.add_layout("full", listed_layout<0>);

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "ir/sizes/sized_constants.h"
+#include "ir/tensor_meta.h"
 #include "tensors/map_tensors.h"
 
 namespace ahead::ops::shapes {
@@ -19,12 +20,19 @@ std::vector<size_t> dimensions_in_memory(const at::Tensor& tensor) {
   return order;
 }
 
+/// Whether it lies row by row for all sizes. How far apart the elements of a dimension with one
+/// element are does not matter.
+bool is_always_contiguous(const Layout& layout) {
+  return layout.strides == contiguous_strides(layout.sizes);
+}
+
 /// Without gaps, the dimensions in the order in which they lie in memory in `like`. Sizes are noted
-/// not to be one, since then the order would be any.
+/// not to be one, since then the order would be any; unless it is that in which they are counted.
 Layout ordered_like(const LayoutCall& call, Dims sizes, const at::Tensor& like) {
+  const std::vector<size_t> order = dimensions_in_memory(like);
+  if (std::is_sorted(order.begin(), order.end())) return Layout::contiguous(std::move(sizes));
   Layout layout{std::move(sizes), {}, 0};
   layout.strides.resize(layout.sizes.size(), 1);
-  const std::vector<size_t> order = dimensions_in_memory(like);
   Dim stride = 1;
   for (auto dim = order.rbegin(); dim != order.rend(); ++dim) {
     const Dim size = layout.sizes[*dim];
@@ -41,6 +49,7 @@ bool note_order(const LayoutCall& call, const at::Tensor& operand,
                 const std::vector<size_t>& order) {
   const Layout layout = Layout::of(operand);
   const size_t added = order.size() - layout.strides.size();
+  if (is_always_contiguous(layout) && std::is_sorted(order.begin(), order.end())) return added == 0;
   const Dim* outer = nullptr;
   bool is_decisive = added == 0;
   for (size_t dim : order) {
@@ -62,6 +71,7 @@ bool note_order(const LayoutCall& call, const at::Tensor& operand,
 void note_layout(const LayoutCall& call, const at::Tensor& operand) {
   if (!operand.defined() || !operand.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return;
   const Layout layout = Layout::of(operand);
+  if (is_always_contiguous(layout)) return;
   const Dim* outer = nullptr;
   for (size_t dim : dimensions_in_memory(operand)) {
     if (call.equal(layout.sizes[dim], 1)) continue;
@@ -85,6 +95,7 @@ Dims broadcast(const LayoutCall& call, const Dims& a, const Dims& b) {
   const size_t added = result.size() - other.size();
   for (size_t i = 0; i < other.size(); ++i) {
     Dim& size = result[i + added];
+    if (size == other[i] || other[i] == 1) continue;
     if (call.equal(size, 1)) {
       size = other[i];
     } else if (!call.equal(other[i], 1)) {

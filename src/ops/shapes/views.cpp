@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ir/tensor_meta.h"
 #include "ops/shapes/families.h"
 #include "ops/shapes/layouts.h"
 
@@ -24,6 +25,12 @@ Dims complete(Dims sizes, Dim elements) {
 Layouts view_layout(const Call& call) {
   const Layout source = call.layout(0);
   Layout result{complete(call.list(1), product_of(source.sizes)), {}, source.offset};
+  const bool is_row_by_row = source.strides == contiguous_strides(source.sizes) &&
+                             product_of(result.sizes) == product_of(source.sizes);
+  if (is_row_by_row) {
+    result.strides = contiguous_strides(result.sizes);
+    return {result};
+  }
   const auto strides = at::detail::computeStride(to_sym_ints(source.sizes, call.guards),
                                                  to_sym_ints(source.strides, call.guards),
                                                  to_sym_ints(result.sizes, call.guards));

@@ -63,6 +63,7 @@ void FakeHandler::run() {
   if (multiply_in_place(op_, stack_)) return;
   BelowTracing below;
   if (!find_tracer()) return pass_through();
+  if (read_size()) return;
   refuse_if_data_dependent();
   refuse_if_host_reads_effect();
   refuse_cast_inside();
@@ -127,6 +128,16 @@ void FakeHandler::pass_through() {
   handle_.callBoxed(stack_);
 }
 
+/// A number that user code may keep as a size.
+bool FakeHandler::read_size() {
+  static const Operator* const number = Operator::find("aten._local_scalar_dense");
+  if (op_.op != number || !tracer_->size_reads().are_allowed(stack_.back().toTensor()))
+    return false;
+  take_arguments();
+  stack_.back() = tracer_->size_reads().read(arguments_[0].value());
+  return true;
+}
+
 void FakeHandler::refuse_if_data_dependent() const {
   if (op_.refusal == nullptr || KnownResults::find(handle_) != nullptr) return;
   throw DataDependent("trace",
@@ -183,8 +194,17 @@ Argument FakeHandler::take(c10::IValue& slot) {
     return argument;
   }
   if (slot.isTensorList() || slot.isOptionalTensorList()) return take_list(slot);
+  return has_sizes(slot) ? take_sizes(slot) : Argument(slot);
+}
+
+Argument FakeHandler::take_sizes(c10::IValue& slot) {
+  if (!are_noted_by(slot, tracer_->outside().guards().get())) {
+    throw UserError("trace", op_.op->name() +
+                                 ": a size of another trace is used. Do not keep sizes beyond the "
+                                 "traced function.");
+  }
   Argument argument(slot);
-  if (has_sizes(slot)) slot = with_peeked_sizes(slot);
+  slot = with_peeked_sizes(slot);
   return argument;
 }
 

@@ -25,6 +25,7 @@ class FakeHandler {
   Node* record();
   bool find_tracer();
   void pass_through();
+  bool read_size();
   void refuse_if_data_dependent() const;
   void refuse_if_symbolic() const;
   void refuse_if_host_reads_effect() const;
@@ -32,6 +33,7 @@ class FakeHandler {
   void refuse_write_through_unfold() const;
   void take_arguments();
   Argument take(c10::IValue& slot);
+  Argument take_sizes(c10::IValue& slot);
   Argument take_tensor(at::Tensor& tensor);
   Argument take_list(c10::IValue& slot);
   void choose_device(const at::Tensor& tensor);

@@ -22,7 +22,7 @@ TensorMeta geometry_of(const Lifted& lifted) {
 }
 
 void mirror_shape(const Outside& outside, const at::Tensor& reshaped) {
-  if (outside.sizes_change() || outside.is_replay()) return;
+  if (outside.layouts_change() || outside.is_replay()) return;
   for (const Lifted& lifted : outside.lifted()) {
     if (!lifted.wrapper.is_same(reshaped) || has_other_memory(lifted)) continue;
     const TensorMeta shape = geometry_of(lifted);
@@ -32,7 +32,7 @@ void mirror_shape(const Outside& outside, const at::Tensor& reshaped) {
 }
 
 void restore_shapes(const Outside& outside) {
-  if (outside.sizes_change() || outside.is_replay()) return;
+  if (outside.layouts_change() || outside.is_replay()) return;
   for (const Lifted& lifted : outside.lifted()) {
     const at::Tensor& before = lifted.contents;
     if (has_same_shape(lifted.real, before)) continue;
