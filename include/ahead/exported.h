@@ -101,8 +101,9 @@ AHEAD_API ExportedModule export_flat(const std::shared_ptr<torch::nn::Module>& m
 
 /// Exports a module (a ModuleHolder, or a shared_ptr to one) as it is called with these tensors:
 /// its `forward` is run once on traced ones, in the mode (training or evaluation) that it is in.
-/// Sizes, and whatever else is no tensor, become constants. A forward that is a template and takes
-/// anything has to be given a tuple, as below.
+/// Sizes, and whatever else is no tensor, become constants; but an integer that it reads from a
+/// tensor and keeps as c10::SymInt is read in each run, where no gradient is exported. A forward
+/// that is a template and takes anything has to be given a tuple, as below.
 ///
 /// Throws Unsupported for what no graph can hold, and UserError for a loss that is none.
 template <class M>

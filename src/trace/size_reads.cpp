@@ -44,13 +44,14 @@ class SizeReads::Checks final : public SizeGuards::Listener {
   void close() { tracer_ = nullptr; }
 
   void note_decision(SizeGuards::Relation relation, const SizeExpression& left,
-                     const SizeExpression& right, bool holds) override {
+                     const SizeExpression& right, bool holds, bool is_known) override {
     static const Operator& expect = *Operator::find("ahead.expect_relation");
     if (tracer_ == nullptr) {
       throw UserError("trace", left.str() +
                                    ": a size of a finished trace is used. It has no value; do not "
                                    "keep it beyond the traced function.");
     }
+    if (is_known) return;
     Node* node = tracer_->writer().record(
         expect, {constant_of(left), c10::IValue(name_of(relation, holds)), constant_of(right)});
     node->set(Tag::Effect);

@@ -18,8 +18,9 @@ bool SizeGuards::decide(Relation relation, const SizeExpression& left,
   const bool holds = relation == Relation::Equal ? value == 0 : value < 0;
   if (difference.constant()) return holds;
   const std::string text = difference.str() + (relation == Relation::Equal ? "==" : "<");
-  if (known_.count(text) != 0) return holds;
-  if (listener_ != nullptr) listener_->note_decision(relation, left, right, holds);
+  const bool is_known = known_.count(text) != 0;
+  if (listener_ != nullptr) listener_->note_decision(relation, left, right, holds, is_known);
+  if (is_known) return holds;
   known_.insert(text);
   guards_.push_back({relation, difference, holds});
   return holds;

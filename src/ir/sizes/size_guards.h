@@ -23,9 +23,9 @@ class SizeGuards {
   class Listener {
    public:
     virtual ~Listener() = default;
-    /// That `left` is, or is not, equal to or less than `right`. Each is told once.
+    /// That `left` is, or is not, equal to or less than `right`; `is_known`: as was told before.
     virtual void note_decision(Relation relation, const SizeExpression& left,
-                               const SizeExpression& right, bool holds) = 0;
+                               const SizeExpression& right, bool holds, bool is_known) = 0;
     /// The value of an expression.
     virtual void note_pin(const SizeExpression& expression, const std::string& reason) = 0;
   };
