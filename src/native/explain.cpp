@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <map>
 
-#include "ops/facts/aliasing.h"
+#include "native/views.h"
 
 namespace ahead::native {
 namespace {
@@ -72,13 +72,6 @@ const char* in_words(KernelOrigin origin) {
     default:
       return "could not be had, ATen runs it";
   }
-}
-
-/// The value whose memory this one has.
-const Value* owner_of(const Value* value) {
-  while (value->producer() != nullptr && ops::is_layout_view(*value->producer()))
-    value = value->producer()->args()[0].value();
-  return value;
 }
 
 /// The most memory that values of a graph take at once, inputs apart, if each is freed after its

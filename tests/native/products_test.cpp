@@ -3,6 +3,7 @@
 
 #include "ahead/interpret.h"
 #include "native/products/choose_products.h"
+#include "native/products/merge_products.h"
 #include "native/products/multiply.h"
 
 namespace ahead::native {
@@ -70,6 +71,57 @@ graph(%0: f32[1, 256, 64] Primal 0, %1: f32[1, 64, 256]{16384, 1, 64} Primal 1, 
     EXPECT_EQ(actual[i].strides(), expected[i].strides());
     EXPECT_TRUE(torch::allclose(actual[i], expected[i], 1e-4, 1e-4));
   }
+}
+
+/// The gradients of two weights of a loop over time, as a backward adds them up: the last time
+/// first.
+std::string gradients_of_a_loop() {
+  std::string inputs = "graph(%0: f32[4, 2, 16] Primal 0", nodes;
+  int next = 9;
+  for (int i = 1; i < 9; ++i)
+    inputs += ", %" + std::to_string(i) + ": f32[2, 16] Primal " + std::to_string(i);
+  const auto name = [](int value) { return "%" + std::to_string(value); };
+  const auto node = [&](const std::string& meta, const std::string& call) {
+    nodes += "  " + name(next) + ": " + meta + " = " + call + "\n";
+    return next++;
+  };
+  int sums[2] = {-1, -1};
+  for (int time = 3; time >= 0; --time) {
+    const std::string offset = time == 0 ? "" : "+" + std::to_string(32 * time);
+    const int x =
+        node("f32[2, 16]" + offset, "aten.select.int(%0, 0, " + std::to_string(time) + ")");
+    for (int weight = 0; weight < 2; ++weight) {
+      const std::string left = name(weight == 0 ? x : 1 + time);
+      const int turned = node("f32[16, 2]{1, 16}" + (weight == 0 ? offset : ""),
+                              "aten.t(" + left + ")");
+      const int product =
+          node("f32[16, 16]", "aten.mm(" + name(turned) + ", " + name(5 + time) + ")");
+      int& sum = sums[weight];
+      sum = sum < 0 ? product
+                    : node("f32[16, 16]",
+                           "aten.add.Tensor(" + name(sum) + ", " + name(product) + ", 1)");
+    }
+  }
+  return inputs + "):\n" + nodes + "  return (" + name(sums[0]) + " Output 0, " + name(sums[1]) +
+         " Output 1)\n";
+}
+
+/// What lies one below the other in one tensor is not copied, and what two products share is copied
+/// once.
+TEST(Products, MergedProductsOfALoopCopyLittle) {
+  torch::manual_seed(0);
+  const Graph graph = Graph::parse(gradients_of_a_loop());
+  Graph merged(graph);
+  EXPECT_EQ(merge_products(merged), 6u);
+  merged.verify();
+  EXPECT_EQ(count(merged, "aten.mm"), 2u);
+  EXPECT_EQ(count(merged, "aten.cat"), 2u) << merged.str();
+  std::vector<Tensor> arguments = {torch::randn({4, 2, 16})};
+  for (int i = 0; i < 8; ++i) arguments.push_back(torch::randn({2, 16}));
+  const std::vector<Tensor> expected = interpret(graph, arguments),
+                            actual = interpret(merged, arguments);
+  for (size_t i = 0; i < expected.size(); ++i)
+    EXPECT_TRUE(torch::allclose(actual[i], expected[i], 1e-5, 1e-5));
 }
 
 }  // namespace

@@ -86,6 +86,26 @@ TEST(Native, ProductsOfALoopOverTimeAreMerged) {
       {leaf({5, 6, 3}), leaf({5, 8}), leaf({5, 8}), leaf({3, 32}), leaf({8, 32})}, 3e-5);
 }
 
+/// Views of a merged product's parts begin where these do.
+TEST(Native, ViewsOfProductsThatAreMerged) {
+  torch::manual_seed(0);
+  const auto each = [](const std::function<at::Tensor(const at::Tensor&)>& use) {
+    expect_like_eager(
+        [use](const Tensors& in) {
+          at::Tensor sum = torch::zeros({1});
+          for (int64_t t = 0; t < 6; ++t)
+            sum = sum + torch::tanh(use(in[0].select(0, t).matmul(in[1])) * (t + 1.0)).sum();
+          return sum;
+        },
+        {leaf({6, 8, 5}), leaf({5, 12})}, 3e-5);
+  };
+  each([](const at::Tensor& y) { return torch::cumsum(y.t(), 0); });
+  each([](const at::Tensor& y) { return torch::cumsum(y.view({4, 2, 12}).transpose(0, 1), 0); });
+  each([](const at::Tensor& y) { return torch::cumsum(y.chunk(3, 1)[1].t(), 0); });
+  each([](const at::Tensor& y) { return torch::cumsum(y.slice(0, 2, 7).select(1, 3), 0); });
+  each([](const at::Tensor& y) { return torch::cumsum(y.as_strided({3, 4}, {24, 2}, 13), 0); });
+}
+
 TEST(Native, ProductsWithAMatrixAndWithItsTransposeAreNotMerged) {
   torch::manual_seed(0);
   expect_like_eager(

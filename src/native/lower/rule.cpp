@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "ops/facts/aliasing.h"
+#include "native/views.h"
 #include "ops/facts/facts.h"
 
 namespace ahead::native {
@@ -17,17 +17,6 @@ bool is_for_kernels(const TensorMeta& meta) {
 
 bool is_unused(const Value& value) {
   return value.users().empty() && value.output_uses() == 0;
-}
-
-/// Whether somebody looks for elements of the value by their place in its memory, which does not
-/// begin where a kernel's result does.
-bool is_found_by_place(const Value& value) {
-  static const Operator *const as_strided = Operator::find("aten.as_strided"),
-                               *const scatter = Operator::find("aten.as_strided_scatter");
-  return std::any_of(value.users().begin(), value.users().end(), [](const Node* user) {
-    return &user->op() == as_strided || &user->op() == scatter ||
-           (ops::is_layout_view(*user) && is_found_by_place(*user->result()));
-  });
 }
 
 }  // namespace

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <set>
 #include <unordered_map>
 
 #include "ahead/passes.h"
 #include "native/products/transposed.h"
+#include "native/views.h"
 #include "native/writes.h"
 #include "ops/facts/aliasing.h"
 #include "ops/facts/facts.h"
@@ -45,11 +48,11 @@ class Merging {
   }
 
   size_t run() {
-    for (Node* node = graph_.last(); node != nullptr;) {
-      Node* const before = node->prev();
-      if (is_last_of_sum(*node)) merge_sum(*node);
-      node = before;
+    for (Node* node = graph_.last(); node != nullptr; node = node->prev()) {
+      if (is_last_of_sum(*node)) find_sum(*node);
     }
+    choose_directions();
+    for (const Sum& sum : sums_) merge_sum(sum);
     merge_with_one_right_operand();
     if (merged_ != 0) passes::eliminate_dead_code(graph_);
     return merged_;
@@ -105,7 +108,46 @@ class Merging {
     return TensorMeta::contiguous({rows, columns}, value.meta.dtype);
   }
 
-  /// The matrices one below the other.
+  /// Whether matrices lie one below the other in the memory of one tensor.
+  static bool follow_one_another(const std::vector<Value*>& parts, bool are_transposed) {
+    const Value* const whole = owner_of(parts[0]);
+    if (!whole->meta.is_fixed() || !whole->meta.is_contiguous()) return false;
+    std::optional<Dim> next;
+    for (const Value* part : parts) {
+      TensorMeta meta = part->meta;
+      if (are_transposed) {
+        std::swap(meta.sizes[0], meta.sizes[1]);
+        std::swap(meta.strides[0], meta.strides[1]);
+      }
+      const bool follows = owner_of(part) == whole && meta.dtype == whole->meta.dtype &&
+                           meta.is_contiguous() && (!next || *next == meta.offset);
+      if (!follows) return false;
+      next = meta.offset + meta.numel();
+    }
+    return true;
+  }
+
+  /// The part of a tensor that consists of these matrices, which follow one another in it.
+  Value* rows_of_owner(const std::vector<Value*>& parts, int64_t rows, Node* before) {
+    auto* const whole = const_cast<Value*>(owner_of(parts[0]));
+    const int64_t columns = parts[0]->meta.sizes[1].fixed(), count = whole->meta.numel().fixed();
+    const int64_t first = (parts[0]->meta.offset - whole->meta.offset).fixed();
+    if (columns == 0 || first % columns != 0 || count % columns != 0) return nullptr;
+    TensorMeta meta = matrix_like(*whole, count / columns, columns);
+    meta.offset = whole->meta.offset;
+    Value* all = whole;
+    if (whole->meta.sizes != meta.sizes)
+      all = add(op("aten.view"), {whole, c10::IValue(std::vector<int64_t>{count / columns, columns})},
+                meta, before);
+    if (rows == count / columns) return all;
+    meta.sizes[0] = rows;
+    meta.offset = parts[0]->meta.offset;
+    const int64_t row = first / columns;
+    return add(op("aten.slice.Tensor"), {all, int64_t{0}, row, row + rows, int64_t{1}}, meta,
+               before);
+  }
+
+  /// The matrices one below the other: where they lie so, or a copy of them.
   Value* below_each_other(const std::vector<Value*>& parts, Node* before) {
     int64_t rows = 0;
     Argument::List list;
@@ -113,13 +155,34 @@ class Merging {
       rows += part->meta.sizes[0].fixed();
       list.emplace_back(part);
     }
+    if (follow_one_another(parts, false)) {
+      if (Value* found = rows_of_owner(parts, rows, before)) return found;
+    }
+    const auto known = copies_.find(parts);
+    if (known != copies_.end() && known->second.position <= positions_.at(before))
+      return known->second.value;
     const int64_t columns = parts[0]->meta.sizes[1].fixed();
-    return add(op("aten.cat"), {Argument(std::move(list)), int64_t{0}},
-               matrix_like(*parts[0], rows, columns), before);
+    Value* copy = add(op("aten.cat"), {Argument(std::move(list)), int64_t{0}},
+                      matrix_like(*parts[0], rows, columns), before);
+    if (known != copies_.end()) {
+      graph_.replace_uses(known->second.value, copy);
+      graph_.erase(known->second.value->producer());
+    }
+    const bool stays = std::none_of(parts.begin(), parts.end(), [&](const Value* part) {
+      return writes_.may_ever_change(part);
+    });
+    if (stays) copies_[parts] = {copy, positions_.at(before)};
+    return copy;
   }
 
-  /// a1·b1 + a2·b2 + … = [a1 a2 …] · [b1; b2; …]
-  void merge_sum(Node& last) {
+  /// A sum of products, and how these are divided.
+  struct Sum {
+    Node* last;
+    std::vector<Value*> others;
+    std::vector<std::vector<const Node*>> runs;
+  };
+
+  void find_sum(Node& last) {
     std::vector<const Node*> products;
     std::vector<Value*> others;
     find_addends(last.args()[0].value(), products, others);
@@ -130,20 +193,54 @@ class Merging {
     const auto bytes = [](const Node& product) {
       return bytes_of(*product.args()[0].value()) + bytes_of(*product.args()[1].value());
     };
-    const auto runs = runs_of(products, bytes_of(*last.result()), bytes);
-    if (runs.empty() || changes_before(products, others, last)) return;
-    size_t merged = 0;
+    auto runs = runs_of(products, bytes_of(*last.result()), bytes);
+    if (!runs.empty() && !changes_before(products, others, last))
+      sums_.push_back({&last, std::move(others), std::move(runs)});
+  }
+
+  static std::vector<Value*> operands(const std::vector<const Node*>& run, size_t index) {
+    std::vector<Value*> values;
+    for (const Node* product : run) values.push_back(product->args()[index].value());
+    return values;
+  }
+
+  /// Turns runs whose operands lie in memory the other way round, as those of a backward through
+  /// time do, and others with the same operands, which are copied once for both.
+  void choose_directions() {
+    std::set<std::vector<Value*>> turned;
+    const auto turn = [&](std::vector<const Node*>& run) {
+      for (const size_t side : {0u, 1u}) turned.insert(operands(run, side));
+      std::reverse(run.begin(), run.end());
+    };
+    for (Sum& sum : sums_) {
+      for (std::vector<const Node*>& run : sum.runs) {
+        const std::vector<const Node*> reversed(run.rbegin(), run.rend());
+        if (follow_one_another(operands(reversed, 0), true) ||
+            follow_one_another(operands(reversed, 1), false))
+          turn(run);
+      }
+    }
+    for (Sum& sum : sums_) {
+      for (std::vector<const Node*>& run : sum.runs) {
+        if (turned.count(operands(run, 0)) + turned.count(operands(run, 1)) != 0)
+          std::reverse(run.begin(), run.end());
+      }
+    }
+  }
+
+  /// a1·b1 + a2·b2 + … = [a1 a2 …] · [b1; b2; …]
+  void merge_sum(const Sum& found) {
+    Node& last = *found.last;
     Value* sum = nullptr;
-    for (const std::vector<const Node*>& run : runs) {
+    for (const std::vector<const Node*>& run : found.runs) {
       Value* product = merged_product(run, last.result()->meta);
       sum = sum == nullptr ? product
                            : add(op("aten.add.Tensor"), {sum, product, int64_t{1}},
                                  last.result()->meta, last_of(run));
-      merged += run.size() - 1;
+      merged_ += run.size() - 1;
     }
-    for (Value* other : others)
+    for (Value* other : found.others)
       sum = add(op("aten.add.Tensor"), {other, sum, int64_t{1}}, last.result()->meta, &last);
-    merged_ += merged;
     graph_.replace_uses(last.result(), sum);
   }
 
@@ -162,7 +259,11 @@ class Merging {
                        [&](const Value* other) { return writes_.may_ever_change(other); });
   }
 
-  Node* last_of(const std::vector<const Node*>& run) const { return const_cast<Node*>(run.back()); }
+  /// The one of a run that comes last in the graph.
+  Node* last_of(const std::vector<const Node*>& run) const {
+    const bool is_turned = positions_.at(run.front()) > positions_.at(run.back());
+    return const_cast<Node*>(is_turned ? run.front() : run.back());
+  }
 
   /// One product for several, once the operands of the last of them are there.
   Value* merged_product(const std::vector<const Node*>& run, const TensorMeta& meta) {
@@ -293,6 +394,7 @@ class Merging {
       const Value* result = member->result();
       if (!is_there_before(left, first) || !result->meta.is_contiguous()) return;
       if (is_seen_outside(*result)) return;  // results of a graph share no memory
+      if (is_found_by_place(*result)) return;
       if (may_differ_at(first, *member)) return;
       if (left->meta.sizes[1] != members[0]->args()[left_of(first)].value()->meta.sizes[1]) return;
     }
@@ -308,11 +410,11 @@ class Merging {
     int64_t row = 0;
     for (Node* member : members) {
       TensorMeta meta = member->result()->meta;
-      meta.offset = row * columns;
       const int64_t end = row + meta.sizes[0].fixed();
       Value* part =
           add(op("aten.slice.Tensor"), {product, int64_t{0}, row, end, int64_t{1}}, meta, &first);
       graph_.replace_uses(member->result(), part);
+      move_on(*part, row * columns);
       row = end;
     }
     merged_ += members.size() - 1;
@@ -321,6 +423,12 @@ class Merging {
   Graph& graph_;
   const Writes writes_;
   std::unordered_map<const Node*, size_t> positions_;  ///< of the nodes that were there before
+  std::vector<Sum> sums_;
+  struct Copy {
+    Value* value;
+    size_t position;  ///< of the node that it was made for
+  };
+  std::map<std::vector<Value*>, Copy> copies_;  ///< of matrices, one below the other
   size_t merged_ = 0;
 };
 
