@@ -10,6 +10,7 @@
 #include "native/early_start.h"
 #include "native/explain.h"
 #include "native/fuse/fuse.h"
+#include "native/fuse/slice_operands.h"
 #include "native/fuse/split_norms.h"
 #include "native/groups.h"
 #include "native/launch/by_sizes.h"
@@ -159,6 +160,7 @@ SlicedGraph rewrite(Graph& graph, Multiplier multiplier) {
   merge_products(graph);
   prepare_small_products(graph);
   split_norms(graph);
+  slice_operands(graph);
   return slice_batches(graph, multiplier);
 }
 

@@ -262,11 +262,20 @@ TEST(NativeMemory, NoHigherPeakThanEagerOrTheInterpreter) {
     };
     const int64_t eager = peak_of_step(workload, workload.loss), ours = peak("native");
     EXPECT_LE(ours, eager + library_bytes);
-    // Products of a loop are merged, which needs their operands at once.
-    if (name != "lstm") {
-      EXPECT_LE(ours, peak("interpreter") + library_bytes);
-    }
+    EXPECT_LE(ours, peak("interpreter") + library_bytes);
   }
+}
+
+/// A backward through time computes gates and activations again step by step, not all at once, and
+/// no gradient of all states is there as a whole.
+TEST(NativeMemory, LoopsOverTimeAreComputedAgainStepByStep) {
+  const models::Workload workload = models::speed_workload("lstm");
+  Options options = native();
+  options.backend = "interpreter";
+  const int64_t before = peak_of_step(workload, compile(workload.loss, options));
+  const auto compiled = compile(workload.loss, native());
+  EXPECT_LE(peak_of_step(workload, compiled), before * 3 / 4);
+  EXPECT_GT(compiled.stats().cache_hits, 0u);
 }
 
 /// A step with its optimizer inside takes no more than one without.

@@ -7,6 +7,7 @@
 #include "ahead/errors.h"
 #include "ahead/passes.h"
 #include "ir/copy.h"
+#include "native/fuse/compute_late.h"
 #include "native/fuse/order.h"
 #include "native/lower/nest.h"
 #include "native/lower/strict.h"
@@ -18,12 +19,16 @@ namespace {
 /// More operators in one kernel take long to compile.
 constexpr size_t most_members = 512;
 
+using NodeSet = std::unordered_set<const Node*>;
+
 class Fusion {
  public:
-  Fusion(const Graph& graph, const Switches& switches, bool strict)
+  /// `late`: as LateGraph has it.
+  Fusion(const Graph& graph, const Switches& switches, bool strict, const NodeSet& late = {})
       : graph_(graph),
         switches_(switches),
         strict_(strict),
+        late_(late),
         nests_(graph, [this](const Node& node) { return !is_left(node); }),
         order_(graph),
         second_half_(find_second_half()) {}
@@ -36,6 +41,29 @@ class Fusion {
     explain_what_is_left();
     build();
     return std::move(fused_);
+  }
+
+  /// The nodes of each kernel, once it ran.
+  std::vector<std::vector<const Node*>> groups() const {
+    std::vector<std::vector<const Node*>> groups;
+    for (size_t i = 0; i < order_.num_nodes(); ++i) {
+      const auto group = static_cast<int32_t>(i);
+      if (order_.nodes_in(group).size() < 2) continue;
+      groups.emplace_back();
+      for (const int32_t index : order_.nodes_in(group))
+        groups.back().push_back(&order_.node(static_cast<size_t>(index)));
+    }
+    return groups;
+  }
+
+  /// Whether all late nodes share kernels with others, once it ran.
+  bool placed_late_nodes() const {
+    return std::all_of(late_.begin(), late_.end(), [&](const Node* node) {
+      const std::vector<int32_t>& group = order_.nodes_in(group_of(node));
+      return std::any_of(group.begin(), group.end(), [&](int32_t index) {
+        return late_.count(&order_.node(static_cast<size_t>(index))) == 0;
+      });
+    });
   }
 
  private:
@@ -51,7 +79,9 @@ class Fusion {
     std::vector<int32_t> makers;
     member.node->for_each_operand([&](const Value* value) {
       const Member* made = nests_.maker(value);
-      if (made != nullptr) makers.push_back(order_.index(made->node));
+      if (made == nullptr) return;
+      const bool stays_apart = late_.count(member.node) != 0 && late_.count(made->node) == 0;
+      if (!stays_apart) makers.push_back(order_.index(made->node));
     });
     std::sort(makers.rbegin(), makers.rend());
     for (const int32_t maker : makers) {
@@ -132,6 +162,7 @@ class Fusion {
   const Graph& graph_;
   const Switches& switches_;
   const bool strict_;
+  const NodeSet late_;
   Nests nests_;
   Order order_;
   const int32_t second_half_;  ///< the position of its first node
@@ -245,7 +276,14 @@ void Fusion::add_call(int32_t group) {
 }  // namespace
 
 FusedGraph fuse(const Graph& graph, const Switches& switches, bool strict) {
-  return Fusion(graph, switches, strict).run();
+  Fusion fusion(graph, switches, strict);
+  FusedGraph fused = fusion.run();
+  if (strict) return fused;
+  const std::optional<LateGraph> later = compute_late(graph, fusion.groups());
+  if (!later) return fused;
+  Fusion again(later->graph, switches, strict, later->late);
+  FusedGraph fused_again = again.run();
+  return again.placed_late_nodes() ? std::move(fused_again) : std::move(fused);
 }
 
 }  // namespace ahead::native
