@@ -160,14 +160,14 @@ SlicedGraph rewrite(Graph& graph, Multiplier multiplier) {
   merge_products(graph);
   prepare_small_products(graph);
   split_norms(graph);
-  slice_operands(graph);
   return slice_batches(graph, multiplier);
 }
 
 Draft make_draft(const aot::CompileRequest& request, const Wishes& wishes, Multiplier multiplier) {
   Graph graph(request.graph);
   SlicedGraph sliced = wishes.strict ? SlicedGraph{Graph(graph), {}} : rewrite(graph, multiplier);
-  FusedGraph fused = fuse(sliced.graph, wishes.switches, wishes.strict);
+  const NodeSet late = wishes.strict ? NodeSet() : slice_operands(sliced.graph);
+  FusedGraph fused = fuse(sliced.graph, wishes.switches, wishes.strict, late);
   choose_products(fused.graph, multiplier);
   if (request.report) request.report("fused", describe(fused));
   if (wishes.switches.logs_fusion) log_lines("fusion", request.name, fused.decisions);

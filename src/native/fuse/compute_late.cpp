@@ -28,7 +28,8 @@ int64_t bytes_of(const Value& value) {
 
 class Postponing {
  public:
-  Postponing(const Graph& graph, const std::vector<std::vector<const Node*>>& groups)
+  Postponing(const Graph& graph, const std::vector<std::vector<const Node*>>& groups,
+             const NodeSet& late)
       : late_{Graph(graph), {}}, writes_(late_.graph) {
     std::unordered_map<const Node*, size_t> position;
     for (const Node& node : graph.nodes()) position.emplace(&node, position.size());
@@ -43,11 +44,12 @@ class Postponing {
         places_.at(groups_.back().back()).group = static_cast<int32_t>(group);
       }
     }
+    for (const Node* node : late) late_.late.insert(nodes_[position.at(node)]);
   }
 
   std::optional<LateGraph> run() {
     for (size_t group = 0; group < groups_.size(); ++group) postpone(static_cast<int32_t>(group));
-    if (late_.late.empty()) return std::nullopt;
+    if (copies_.empty()) return std::nullopt;
     passes::eliminate_dead_code(late_.graph);
     return std::move(late_);
   }
@@ -102,7 +104,7 @@ class Postponing {
   /// What it takes to compute some results elsewhere.
   struct Copies {
     std::vector<Node*> nodes;  ///< of the group, in order
-    std::unordered_set<const Node*> set;
+    NodeSet set;
   };
 
   /// Lets the group of `reader` compute those of a group's results that are cheap, if less has to be
@@ -125,7 +127,7 @@ class Postponing {
 
   /// How many nodes of a group are needed when these results of it are computed elsewhere.
   size_t num_left(int32_t group, const std::vector<Value*>& moved) const {
-    std::unordered_set<const Node*> left;
+    NodeSet left;
     const std::vector<Node*>& nodes = groups_[static_cast<size_t>(group)];
     for (size_t i = nodes.size(); i-- > 0;) {
       const auto is_needed = [&](const Value* value) {
@@ -140,7 +142,7 @@ class Postponing {
   }
 
   /// Whether one of these nodes reads a value, or a view of it.
-  static bool is_read_inside(const Value& value, const std::unordered_set<const Node*>& nodes) {
+  static bool is_read_inside(const Value& value, const NodeSet& nodes) {
     return std::any_of(value.users().begin(), value.users().end(), [&](const Node* user) {
       return nodes.count(user) != 0 ||
              (ops::is_layout_view(*user) && is_read_inside(*user->result(), nodes));
@@ -206,7 +208,7 @@ class Postponing {
   /// Whether a node stands behind copies that are added before `reader`.
   bool is_behind(const Node* node, const Node& reader) const {
     const size_t own = place_of(node).position, other = place_of(&reader).position;
-    return late_.late.count(node) != 0 ? own > other : own >= other;
+    return copies_.count(node) != 0 ? own > other : own >= other;
   }
 
   static bool is_pointwise(const Node& node) {
@@ -284,6 +286,7 @@ class Postponing {
       copy->phase = reader.phase;
       made.emplace(node->result(), graph.add_return(copy, node->result()->meta));
       places_.emplace(copy, place_of(&reader));
+      copies_.insert(copy);
       late_.late.insert(copy);
     }
     for (Value* value : moved) {
@@ -309,14 +312,16 @@ class Postponing {
   std::vector<Node*> nodes_;                ///< of the graph as it was
   std::vector<std::vector<Node*>> groups_;  ///< these
   std::unordered_map<const Node*, Place> places_;
+  NodeSet copies_;  ///< of nodes, that were added
   std::unordered_map<const Operator*, int64_t> work_;
 };
 
 }  // namespace
 
 std::optional<LateGraph> compute_late(const Graph& graph,
-                                      const std::vector<std::vector<const Node*>>& groups) {
-  return Postponing(graph, groups).run();
+                                      const std::vector<std::vector<const Node*>>& groups,
+                                      const NodeSet& late) {
+  return Postponing(graph, groups, late).run();
 }
 
 }  // namespace ahead::native

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <limits>
-#include <unordered_set>
 
 #include "ahead/errors.h"
 #include "ahead/passes.h"
 #include "ir/copy.h"
-#include "native/fuse/compute_late.h"
 #include "native/fuse/order.h"
 #include "native/lower/nest.h"
 #include "native/lower/strict.h"
@@ -19,8 +17,6 @@ namespace {
 /// More operators in one kernel take long to compile.
 constexpr size_t most_members = 512;
 
-using NodeSet = std::unordered_set<const Node*>;
-
 class Fusion {
  public:
   /// `late`: as LateGraph has it.
@@ -31,11 +27,14 @@ class Fusion {
         late_(late),
         nests_(graph, [this](const Node& node) { return !is_left(node); }),
         order_(graph),
-        second_half_(find_second_half()) {}
+        second_half_(find_second_half()) {
+    for (size_t i = 0; i < order_.num_nodes(); ++i)
+      members_.push_back(nests_.member(&order_.node(i)));
+  }
 
   FusedGraph run() {
-    for (size_t i = 0; i < order_.num_nodes(); ++i) {
-      if (const Member* member = nests_.member(&order_.node(i))) place(*member);
+    for (const Member* member : members_) {
+      if (member != nullptr) place(*member);
     }
     find_products();
     explain_what_is_left();
@@ -67,10 +66,13 @@ class Fusion {
   }
 
  private:
-  std::vector<const Member*> members_of(int32_t group) const {
+  /// The members of two groups in the order in which a kernel has them.
+  std::vector<const Member*> members_of(int32_t one, int32_t other) const {
+    const std::vector<int32_t>&first = order_.nodes_in(one), &second = order_.nodes_in(other);
+    std::vector<int32_t> both(first.size() + second.size());
+    std::merge(first.begin(), first.end(), second.begin(), second.end(), both.begin());
     std::vector<const Member*> members;
-    for (const int32_t index : order_.nodes_in(group))
-      members.push_back(nests_.member(&order_.node(static_cast<size_t>(index))));
+    for (const int32_t index : both) members.push_back(members_[static_cast<size_t>(index)]);
     return members;
   }
 
@@ -92,14 +94,10 @@ class Fusion {
 
   void try_merge(int32_t own, int32_t other, const Node& node) {
     std::string reason;
-    std::vector<const Member*> members = members_of(own);
-    const std::vector<const Member*> others = members_of(other);
-    const std::string text = node.op().name() + " with " + others.back()->node->op().name();
-    members.insert(members.end(), others.begin(), others.end());
-    // In the order in which the kernel will have them.
-    std::sort(members.begin(), members.end(), [&](const Member* one, const Member* other) {
-      return order_.index(one->node) < order_.index(other->node);
-    });
+    const int32_t last = order_.nodes_in(other).back();
+    const std::string text =
+        node.op().name() + " with " + order_.node(static_cast<size_t>(last)).op().name();
+    const std::vector<const Member*> members = members_of(own, other);
     if (members.size() > most_members) {
       reason = "the kernel is large enough";
     } else if (is_second_half(own) != is_second_half(other)) {
@@ -165,7 +163,8 @@ class Fusion {
   const NodeSet late_;
   Nests nests_;
   Order order_;
-  const int32_t second_half_;  ///< the position of its first node
+  const int32_t second_half_;           ///< the position of its first node
+  std::vector<const Member*> members_;  ///< by position; null for nodes that are left to ATen
   FusedGraph fused_;
   std::unordered_set<const Node*> products_;  ///< that share loops with nobody, and have some
   ValueMap map_;  ///< where values of the graph are in the fused one
@@ -275,11 +274,12 @@ void Fusion::add_call(int32_t group) {
 
 }  // namespace
 
-FusedGraph fuse(const Graph& graph, const Switches& switches, bool strict) {
-  Fusion fusion(graph, switches, strict);
+FusedGraph fuse(const Graph& graph, const Switches& switches, bool strict, const NodeSet& late) {
+  Fusion fusion(graph, switches, strict, late);
   FusedGraph fused = fusion.run();
   if (strict) return fused;
-  const std::optional<LateGraph> later = compute_late(graph, fusion.groups());
+  if (!fusion.placed_late_nodes()) return fuse(graph, switches, strict);
+  const std::optional<LateGraph> later = compute_late(graph, fusion.groups(), late);
   if (!later) return fused;
   Fusion again(later->graph, switches, strict, later->late);
   FusedGraph fused_again = again.run();

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ahead/graph.h"
+#include "native/fuse/compute_late.h"
 #include "native/switches.h"
 
 namespace ahead::native {
@@ -21,7 +22,8 @@ struct FusedGraph {
 /// Puts operators of a graph together that are better computed by one kernel: each goes to the
 /// operators that make its operands, where they can share loops and nothing between them has to
 /// wait for both. What the switches say is left to ATen, and if `strict`, what kernels compute
-/// otherwise than to its bits.
-FusedGraph fuse(const Graph& graph, const Switches& switches = {}, bool strict = false);
+/// otherwise than to its bits. `late`: which nodes are (see LateGraph).
+FusedGraph fuse(const Graph& graph, const Switches& switches = {}, bool strict = false,
+                const NodeSet& late = {});
 
 }  // namespace ahead::native

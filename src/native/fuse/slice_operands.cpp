@@ -69,8 +69,7 @@ class Slicing {
     for (Node& node : graph.nodes()) positions_.emplace(&node, positions_.size());
   }
 
-  size_t run() {
-    size_t gone = 0;
+  NodeSet run() {
     for (Node* node = graph_.last(); node != nullptr; node = node->prev()) {
       if (positions_.count(node) == 0 || node->results().size() != 1) continue;
       if (node->result() == nullptr || !node->result()->meta.is_fixed()) continue;
@@ -79,10 +78,9 @@ class Slicing {
       const auto region = find_region(*node);
       if (!region) continue;
       for (Node* slice : slices) compute(*region, *slice);
-      ++gone;
     }
-    if (gone != 0) passes::eliminate_dead_code(graph_);
-    return gone;
+    if (!computed_.empty()) passes::eliminate_dead_code(graph_);
+    return std::move(computed_);
   }
 
  private:
@@ -127,7 +125,7 @@ class Slicing {
   /// it; nothing if more of what they read would have to be written to memory than was.
   std::optional<std::vector<const Node*>> find_region(const Node& last) const {
     const Dims& sizes = last.result()->meta.sizes;
-    std::unordered_set<const Node*> inside = {&last};
+    NodeSet inside = {&last};
     std::vector<const Node*> region = {&last};
     // Whoever is read by one of them stands before it.
     for (size_t i = 0; i < region.size(); ++i) {
@@ -189,6 +187,7 @@ class Slicing {
       meta.requires_grad = false;
       Value* part = add(each->op(), std::move(args), std::move(meta), *each, before);
       part->producer()->set_tags(each->tags());
+      computed_.insert(part->producer());
       parts.emplace(each->result(), part);
     }
     graph_.replace_uses(wanted, parts.at(&whole));
@@ -257,11 +256,12 @@ class Slicing {
   Graph& graph_;
   const Writes writes_;
   std::unordered_map<const Node*, size_t> positions_;  ///< of the nodes that were there before
+  NodeSet computed_;                                   ///< those that compute slices
 };
 
 }  // namespace
 
-size_t slice_operands(Graph& graph) {
+NodeSet slice_operands(Graph& graph) {
   return Slicing(graph).run();
 }
 
