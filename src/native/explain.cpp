@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <set>
 
 #include "native/views.h"
 
@@ -44,15 +45,17 @@ int64_t memory_of(const Kernel& kernel, const Buffer& buffer) {
 
 /// "8.0 MB of 2 tensors".
 std::string traffic(const Kernel& kernel, bool results) {
-  std::map<int32_t, int64_t> bytes;
+  std::map<std::pair<int32_t, int64_t>, int64_t> bytes;  // of tensors and where their parts begin
+  std::set<int32_t> tensors;
   for (const Buffer& buffer : kernel.buffers) {
     if (buffer.is_result != results) continue;
-    int64_t& most = bytes[buffer.index];
+    tensors.insert(buffer.index);
+    int64_t& most = bytes[{buffer.index, buffer.offset}];
     most = std::max(most, memory_of(kernel, buffer));
   }
   int64_t all = 0;
-  for (const auto& [tensor, own] : bytes) all += own;
-  return bytes_in_words(all) + " of " + counted(bytes.size(), "tensor");
+  for (const auto& [part, own] : bytes) all += own;
+  return bytes_in_words(all) + " of " + counted(tensors.size(), "tensor");
 }
 
 std::string operators_in(const Graph& graph) {

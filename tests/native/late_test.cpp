@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <array>
+
 #include "ahead/interpret.h"
 #include "native/backend.h"
 #include "native/fuse/fuse.h"
@@ -245,6 +247,93 @@ TEST(ComputeLate, WhereLessIsKept) {
   // A sum along rows is not computed twice, nor what is dear.
   EXPECT_EQ(results_of_first_kernel("Primal", "aten._softmax(%2, 1, false)"), 2u);
   EXPECT_EQ(results_of_first_kernel("Primal", "aten.pow.Tensor_Scalar(%2, 2.5)"), 2u);
+}
+
+// Joining results.
+
+size_t joins_outside(const Graph& graph) {
+  const FusedGraph fused = fuse(graph);
+  fused.graph.verify();
+  return count(fused.graph, "aten.cat") + count(fused.graph, "aten.stack");
+}
+
+/// Runs a graph by kernels, which give the same bits.
+void expect_exact(const Graph& graph) {
+  const Tensors arguments = arguments_of(graph);
+  Tensors given(arguments);
+  expect_same_bits(compile({graph, {}})(std::move(given)), interpret(graph, arguments));
+}
+
+/// Functions of two tensors that nobody but a `cat` or `stack` reads.
+Graph joined_alone(const std::string& dtype, const std::string& sizes, const std::string& join,
+                   const std::string& meta) {
+  const std::string one = dtype + "[" + sizes + "]";
+  return Graph::parse("\ngraph(%0: " + one + " Primal 0, %1: " + one + " Primal 1):\n  %2: " + one +
+                      " = aten.add.Tensor(%0, %1, 1)\n  %3: " + one +
+                      " = aten.neg(%2)\n  %4: " + one + " = aten.mul.Tensor(%2, %0)\n  %5: " + one +
+                      " = aten.sub.Tensor(%2, %1, 1)\n  %6: " + dtype + "[" + meta + "] = " + join +
+                      "\n  return (%6 Output 0, %5 Output 1)\n");
+}
+
+TEST(JoinResults, KernelsWriteThemWhereTheyBelong) {
+  const std::vector<std::array<std::string, 3>> cases = {
+      {"5, 7", "aten.cat([%3, %4], 0)", "10, 7"},
+      {"5, 7", "aten.cat([%4, %3], 1)", "5, 14"},
+      {"5, 7", "aten.cat([%4, %3], -1)", "5, 14"},
+      {"3, 4, 33", "aten.cat([%3, %4], 1)", "3, 8, 33"},
+      {"3, 4, 33", "aten.stack([%3, %4], 1)", "3, 2, 4, 33"},
+      {"3, 4, 33", "aten.stack([%4, %3], -2)", "3, 4, 2, 33"},
+      {"70", "aten.stack([%4, %3], 0)", "2, 70"},
+      {"1, 19", "aten.cat([%4, %3], 0)", "2, 19"},
+      {"300, 130", "aten.cat([%3, %4], 1)", "300, 260"}};
+  for (const auto& [sizes, join, meta] : cases) {
+    for (const char* dtype : {"f32", "f64", "bf16", "f16", "i64", "i32"}) {
+      SCOPED_TRACE(join + " of " + dtype + "[" + sizes + "]");
+      const Graph graph = joined_alone(dtype, sizes, join, meta);
+      EXPECT_EQ(joins_outside(graph), 0u);
+      expect_exact(graph);
+    }
+  }
+}
+
+TEST(JoinResults, NotWhatOthersReadOrMake) {
+  const auto outside = [](const std::string& join, const std::string& sizes = "5, 7") {
+    const Graph graph = joined_alone("f32", "5, 7", join, sizes);
+    expect_exact(graph);
+    return joins_outside(graph);
+  };
+  EXPECT_EQ(outside("aten.cat([%3, %5], 0)", "10, 7"), 1u);  // a result of the graph
+  EXPECT_EQ(outside("aten.cat([%3, %0], 0)", "10, 7"), 1u);  // an argument
+  EXPECT_EQ(outside("aten.cat([%3, %3], 0)", "10, 7"), 1u);
+  EXPECT_EQ(outside("aten.stack([%3, %4], 2)", "5, 7, 2"), 1u);  // elements would lie apart
+}
+
+/// Parts that are summed up over rows are not written element by element.
+TEST(JoinResults, NotSums) {
+  const Graph graph = Graph::parse(R"(
+graph(%0: f32[6, 40] Primal 0, %1: f32[6, 40] Primal 1):
+  %2: f32[6, 40] = aten.mul.Tensor(%0, %1)
+  %3: f32[1, 40] = aten.sum.dim_IntList(%2, [0], true, none)
+  %4: f32[6, 40] = aten.neg(%2)
+  %5: f32[7, 40] = aten.cat([%3, %4], 0)
+  return (%5 Output 0)
+)");
+  EXPECT_EQ(joins_outside(graph), 1u);
+  expect_like_interpreter(graph);
+}
+
+/// Softmax and its rows, by a kernel with several passes.
+TEST(JoinResults, RowsThatAreReducedFirst) {
+  const Graph graph = Graph::parse(R"(
+graph(%0: f32[9, 37] Primal 0, %1: f32[37] Primal 1):
+  %2: f32[9, 37] = aten.mul.Tensor(%0, %1)
+  %3: f32[9, 37] = aten._softmax(%2, 1, false)
+  %4: f32[9, 37] = aten.exp(%2)
+  %5: f32[9, 74] = aten.cat([%4, %3], 1)
+  return (%5 Output 0)
+)");
+  EXPECT_EQ(joins_outside(graph), 0u);
+  expect_like_interpreter(graph);
 }
 
 }  // namespace

@@ -78,6 +78,17 @@ TEST(Overwritable, NotWhatIsReadInTwoWays) {
   EXPECT_EQ(overwritable_arguments(kernel, 1), (Arguments{{1}}));
 }
 
+TEST(Overwritable, NotWhatHasSeveralParts) {
+  EXPECT_EQ(overwritable(R"(
+graph(%0: f32[64, 32]{64, 1} Primal 0, %1: f32[64, 32] Primal 1):
+  %2: f32[64, 32] = aten.exp(%0)
+  %3: f32[64, 32] = aten.neg(%2)
+  %4: f32[64, 64] = aten.cat([%3, %2], 1)
+  return (%4 Output 0)
+)"),
+            (Arguments{{}}));
+}
+
 TEST(Overwritable, NoSumsOverRows) {
   EXPECT_EQ(overwritable(R"(
 graph(%0: f32[64, 32] Primal 0, %1: f32[32] Primal 1):

@@ -73,9 +73,9 @@ graph(%0: f32[1, 256, 64] Primal 0, %1: f32[1, 64, 256]{16384, 1, 64} Primal 1, 
   }
 }
 
-/// The gradients of two weights of a loop over time, as a backward adds them up: the last time
-/// first.
-std::string gradients_of_a_loop() {
+/// The gradients of two weights of a loop over time, as a backward adds them up, the last time
+/// first, or in the order of time.
+std::string gradients_of_a_loop(bool goes_back) {
   std::string inputs = "graph(%0: f32[4, 2, 16] Primal 0", nodes;
   int next = 9;
   for (int i = 1; i < 9; ++i)
@@ -86,7 +86,8 @@ std::string gradients_of_a_loop() {
     return next++;
   };
   int sums[2] = {-1, -1};
-  for (int time = 3; time >= 0; --time) {
+  for (int step = 0; step < 4; ++step) {
+    const int time = goes_back ? 3 - step : step;
     const std::string offset = time == 0 ? "" : "+" + std::to_string(32 * time);
     const int x =
         node("f32[2, 16]" + offset, "aten.select.int(%0, 0, " + std::to_string(time) + ")");
@@ -110,18 +111,25 @@ std::string gradients_of_a_loop() {
 /// once.
 TEST(Products, MergedProductsOfALoopCopyLittle) {
   torch::manual_seed(0);
-  const Graph graph = Graph::parse(gradients_of_a_loop());
-  Graph merged(graph);
-  EXPECT_EQ(merge_products(merged), 6u);
-  merged.verify();
-  EXPECT_EQ(count(merged, "aten.mm"), 2u);
-  EXPECT_EQ(count(merged, "aten.cat"), 2u) << merged.str();
-  std::vector<Tensor> arguments = {torch::randn({4, 2, 16})};
-  for (int i = 0; i < 8; ++i) arguments.push_back(torch::randn({2, 16}));
-  const std::vector<Tensor> expected = interpret(graph, arguments),
-                            actual = interpret(merged, arguments);
-  for (size_t i = 0; i < expected.size(); ++i)
-    EXPECT_TRUE(torch::allclose(actual[i], expected[i], 1e-5, 1e-5));
+  for (const bool goes_back : {true, false}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+      std::string text = gradients_of_a_loop(goes_back);
+      for (size_t at = 0; dtype == at::kDouble && (at = text.find("f32", at)) != text.npos; ++at)
+        text.replace(at, 3, "f64");
+      const Graph graph = Graph::parse(text);
+      Graph merged(graph);
+      EXPECT_EQ(merge_products(merged), 6u);
+      merged.verify();
+      EXPECT_EQ(count(merged, "aten.mm"), 2u);
+      EXPECT_EQ(count(merged, "aten.cat"), 2u) << merged.str();
+      std::vector<Tensor> arguments = {torch::randn({4, 2, 16}, dtype)};
+      for (int i = 0; i < 8; ++i) arguments.push_back(torch::randn({2, 16}, dtype));
+      const std::vector<Tensor> expected = interpret(graph, arguments),
+                                actual = interpret(merged, arguments);
+      for (size_t i = 0; i < expected.size(); ++i)
+        EXPECT_TRUE(torch::allclose(actual[i], expected[i], 1e-5, 1e-5));
+    }
+  }
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <map>
 #include <unordered_map>
 
-#include "ahead/errors.h"
 #include "ahead/passes.h"
 #include "native/lower/lower.h"
 #include "native/lower/rule.h"
@@ -107,8 +106,8 @@ class Postponing {
     NodeSet set;
   };
 
-  /// Lets the group of `reader` compute those of a group's results that are cheap, if less has to be
-  /// kept for them than they take.
+  /// Lets the group of `reader` compute those of a group's results that are cheap, if less has to
+  /// be kept for them than they take.
   void move(const std::vector<Value*>& wanted, int32_t group, Node& reader) {
     Copies copies;
     for (Value* value : wanted) try_to_add(*value->producer(), group, reader, copies);
@@ -219,7 +218,7 @@ class Postponing {
 
   /// What an operator costs for one element, in additions, but for loads.
   int64_t work_of_element(const Node& node) {
-    const auto known = work_.find(&node.op());
+    const auto known = work_.find(&node);
     if (known != work_.end()) return known->second;
     Graph alone;
     std::vector<Argument> args;
@@ -229,14 +228,20 @@ class Postponing {
         continue;
       }
       const auto index = static_cast<int32_t>(alone.inputs().size());
-      args.emplace_back(alone.add_input({Slot::Kind::Primal, index}, arg.value()->meta));
+      args.emplace_back(alone.add_input({Slot::Kind::Primal, index}, by_rows(*arg.value())));
     }
     Node* const copy = alone.add_node(node.op(), std::move(args));
-    alone.add_output(alone.add_return(copy, node.result()->meta), {Slot::Kind::Output, 0});
+    alone.add_output(alone.add_return(copy, by_rows(*node.result())), {Slot::Kind::Output, 0});
     int64_t work = 0;
     for (const Term& term : lower(alone).terms)
       work += term.op == Op::Load ? 0 : traits_of(term.op).cost;
-    return work_.emplace(&node.op(), work).first->second;
+    return work_.emplace(&node, work).first->second;
+  }
+
+  /// However a tensor lies, it is computed in the same way.
+  static TensorMeta by_rows(const Value& value) {
+    const TensorMeta& meta = value.meta;
+    return TensorMeta::contiguous(at::IntArrayRef(meta.sizes), meta.dtype, meta.device);
   }
 
   /// The memory that copies at a position keep which would be free before.
@@ -313,7 +318,7 @@ class Postponing {
   std::vector<std::vector<Node*>> groups_;  ///< these
   std::unordered_map<const Node*, Place> places_;
   NodeSet copies_;  ///< of nodes, that were added
-  std::unordered_map<const Operator*, int64_t> work_;
+  std::unordered_map<const Node*, int64_t> work_;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "ahead/errors.h"
 #include "ahead/passes.h"
 #include "ir/copy.h"
+#include "native/fuse/join_results.h"
 #include "native/fuse/order.h"
 #include "native/lower/nest.h"
 #include "native/lower/strict.h"
@@ -39,6 +40,11 @@ class Fusion {
     find_products();
     explain_what_is_left();
     build();
+    for (size_t i = 0; i < order_.num_nodes(); ++i) {
+      const Node& node = order_.node(i);
+      if (late_.count(&node) != 0)
+        fused_.decisions.push_back("computed " + node.op().name() + " where it is read");
+    }
     return std::move(fused_);
   }
 
@@ -167,7 +173,8 @@ class Fusion {
   std::vector<const Member*> members_;  ///< by position; null for nodes that are left to ATen
   FusedGraph fused_;
   std::unordered_set<const Node*> products_;  ///< that share loops with nobody, and have some
-  ValueMap map_;  ///< where values of the graph are in the fused one
+  ValueMap map_;                              ///< where values of the graph are in the fused one
+  std::vector<Node*> calls_;                  ///< of kernels, in the fused graph
 };
 
 void Fusion::find_products() {
@@ -221,6 +228,7 @@ void Fusion::build() {
     graph.add_output(output.value == nullptr ? nullptr : map_[output.value->id()], output.slot,
                      output.requires_grad);
   }
+  join_results(graph, calls_);
   // A kernel may compute parts of both phases.
   bool has_backward = false;
   for (const Node& node : graph.nodes()) has_backward |= node.phase == Phase::Backward;
@@ -270,6 +278,7 @@ void Fusion::add_call(int32_t group) {
   call->phase = order_.node(static_cast<size_t>(order_.nodes_in(group).back())).phase;
   for (const Value* result : results)
     map_[result->id()] = fused_.graph.add_return(call, result->meta);
+  calls_.push_back(call);
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ std::string Kernel::str() const {
            std::to_string(buffer.index) + ": " + c10::toString(buffer.dtype) + " ";
     append_sizes(out, buffer.rows);
     append_sizes(out, buffer.columns);
-    if (buffer.offset != 0) out += " from " + std::to_string(buffer.offset);
+    if (buffer.offset != 0) append_int(out += '+', buffer.offset);
   }
   for (size_t i = 0; i < terms.size(); ++i) {
     const Term& term = terms[i];

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ahead/errors.h"
+#include "native/fuse/join_results.h"
 #include "native/lower/nest.h"
 
 namespace ahead::native {
@@ -100,15 +101,30 @@ class Lowering {
     return value;
   }
 
-  /// Calls write(buffer) for each output of the graph that is this result, or its elements from this
-  /// offset on.
+  /// Calls write(buffer) for each output of the graph that this result is, or is a part of; with the
+  /// elements at one place along a dimension, if that is given.
   template <class Write>
-  void for_each_output(const Member& member, size_t result, int64_t offset, const Write& write) {
+  void for_each_output(const Member& member, size_t result, size_t dim, int64_t place,
+                       const Write& write) {
     const Value* value = member.node->result(result);
     for (size_t i = 0; i < graph_.outputs().size(); ++i) {
-      if (graph_.outputs()[i].value != value) continue;
-      write(add_buffer(value->meta.dtype, true, i, nests_.strides_of_result(member, result), 0,
-                       offset));
+      const Value* output = graph_.outputs()[i].value;
+      const auto write_to = [&](const TensorMeta& meta) {
+        const int64_t offset =
+            meta.offset.fixed() + (place == 0 ? 0 : at::IntArrayRef(meta.strides)[dim] * place);
+        write(add_buffer(value->meta.dtype, true, i,
+                         nests_.strides_of_result(member, result, meta), 0, offset));
+      };
+      if (output == value) {
+        TensorMeta own = value->meta;
+        own.offset = 0;
+        write_to(own);
+      }
+      const Node* maker = output->producer();
+      if (maker == nullptr || nests_.member(maker) != nullptr) continue;
+      for (const JoinedPart& part : joined_parts(*maker)) {
+        if (maker->args()[0].list()[part.operand].value() == value) write_to(part.meta);
+      }
     }
   }
 
@@ -146,7 +162,7 @@ class Lowering::MemberEmitter final : public Emitter {
     if (target == nullptr) return;
     const TermId term = rounded(value, target->meta.dtype);
     lowering_.terms_[target->id()] = term;
-    lowering_.for_each_output(member_, result, 0, [&](int32_t buffer) {
+    lowering_.for_each_output(member_, result, 0, 0, [&](int32_t buffer) {
       lowering_.kernel_.stores.push_back({term, buffer});
     });
   }
@@ -157,19 +173,18 @@ class Lowering::MemberEmitter final : public Emitter {
     if (gone.empty()) return out(result, divisor == 1 ? value : value / divisor);
     if (const auto sum = sum_along_row(result, gone, value))
       return out(result, divisor == 1 ? *sum : sum->apply(Op::Div, sum->number(divisor)));
-    add_sum(result, gone, 0, value, divisor);
+    add_sum(result, gone, 0, 0, value, divisor);
   }
 
   void out_sum_at(size_t result, size_t dim, int64_t place, Formula value) override {
     const Value* target = node().result(result);
     if (target == nullptr) return;
     if (target->meta.sizes[dim] == 1) return out_sum(result, value, 1);
-    const int64_t offset = at::IntArrayRef(target->meta.strides)[dim] * place;
     const AxisList gone = lowering_.nests_.axes_of(member_, member_.work.reduced(result));
     const auto sum = gone.empty() ? value : sum_along_row(result, gone, value);
-    if (!sum) return add_sum(result, gone, offset, value, 1);
+    if (!sum) return add_sum(result, gone, dim, place, value, 1);
     const TermId term = rounded(*sum, target->meta.dtype);
-    lowering_.for_each_output(member_, result, offset, [&](int32_t buffer) {
+    lowering_.for_each_output(member_, result, dim, place, [&](int32_t buffer) {
       lowering_.kernel_.stores.push_back({term, buffer});
     });
   }
@@ -178,7 +193,7 @@ class Lowering::MemberEmitter final : public Emitter {
     if (node().result(result) == nullptr) return;
     using Sum = Kernel::Sum;
     std::vector<Sum>& sums = lowering_.kernel_.sums;
-    lowering_.for_each_output(member_, result, 0, [&](int32_t buffer) {
+    lowering_.for_each_output(member_, result, 0, 0, [&](int32_t buffer) {
       int32_t over = -1;
       if (divisor) {
         over = static_cast<int32_t>(sums.size());
@@ -271,7 +286,8 @@ class Lowering::MemberEmitter final : public Emitter {
   }
 
   /// A sum that is known when all rows are done.
-  void add_sum(size_t result, const AxisList& gone, int64_t offset, Formula value, double divisor) {
+  void add_sum(size_t result, const AxisList& gone, size_t dim, int64_t place, Formula value,
+               double divisor) {
     const auto num_columns = static_cast<size_t>(std::count_if(
         gone.begin(), gone.end(), [&](Axis axis) { return lowering_.is_column(axis); }));
     const AxisList own = lowering_.nests_.axes_of(member_, ~0u);
@@ -283,7 +299,7 @@ class Lowering::MemberEmitter final : public Emitter {
     Kind kind = Kind::EachElement;
     if (has_all_rows && num_columns == 0) kind = walks_columns ? Kind::EachColumn : Kind::Rows;
     if (has_all_rows && num_columns == nest.columns.size()) kind = Kind::All;
-    lowering_.for_each_output(member_, result, offset, [&](int32_t buffer) {
+    lowering_.for_each_output(member_, result, dim, place, [&](int32_t buffer) {
       lowering_.kernel_.sums.push_back({kind, value.id, buffer, divisor});
     });
   }

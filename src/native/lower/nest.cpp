@@ -129,7 +129,12 @@ AxisStrides Nests::strides_of_argument(const Member& member, size_t argument) co
 }
 
 AxisStrides Nests::strides_of_result(const Member& member, size_t result) const {
-  return strides_of(member, member.work.results[result], member.node->result(result)->meta);
+  return strides_of_result(member, result, member.node->result(result)->meta);
+}
+
+AxisStrides Nests::strides_of_result(const Member& member, size_t result,
+                                     const TensorMeta& meta) const {
+  return strides_of(member, member.work.results[result], meta);
 }
 
 std::optional<std::vector<Nests::SeenDim>> Nests::seen_dims(const Value* value) {

@@ -43,6 +43,9 @@ class Nests {
                                                             size_t argument) const;
   std::vector<std::pair<Axis, int64_t>> strides_of_result(const Member& member,
                                                           size_t result) const;
+  /// The same for a result that lies as `meta` says.
+  std::vector<std::pair<Axis, int64_t>> strides_of_result(const Member& member, size_t result,
+                                                          const TensorMeta& meta) const;
   int64_t size(Axis axis) const { return axes_.size(axis); }
   AxisList resolve(const AxisList& axes) const { return axes_.resolve(axes); }
   /// The axes of the dimensions that these bits stand for.

@@ -40,12 +40,6 @@ bool is_read_like(const Kernel& kernel, int32_t argument, const Buffer& result) 
          });
 }
 
-bool is_written_in_parts(const Kernel& kernel, int32_t result) {
-  return std::any_of(kernel.buffers.begin(), kernel.buffers.end(), [&](const Buffer& buffer) {
-    return buffer.is_result && buffer.index == result && buffer.offset != 0;
-  });
-}
-
 /// The last pass that reads an argument from its own memory; -1: none does.
 int32_t last_read(const Kernel& kernel, const Phases& phases, int32_t argument) {
   int32_t last = -1;
@@ -73,10 +67,14 @@ std::vector<std::vector<int32_t>> overwritable_arguments(const Kernel& kernel, s
   std::vector<std::vector<int32_t>> arguments(num_results);
   if (!kernel.demands.empty()) return arguments;
   const Phases phases = divide(kernel);
+  std::vector<size_t> num_parts(num_results);
+  for (const Buffer& buffer : kernel.buffers) {
+    if (buffer.is_result) ++num_parts[static_cast<size_t>(buffer.index)];
+  }
   for (const Kernel::Store& store : kernel.stores) {
     const Buffer& result = kernel.buffers[static_cast<size_t>(store.buffer)];
+    if (num_parts[static_cast<size_t>(result.index)] != 1) continue;
     if (!has_all_elements(kernel, result) || kernel.num_columns() == 1) continue;
-    if (is_written_in_parts(kernel, result.index)) continue;
     const int32_t written = phases.level[static_cast<size_t>(store.term)];
     for (const Buffer& buffer : kernel.buffers) {
       if (buffer.is_result || buffer.dtype != result.dtype) continue;

@@ -136,9 +136,10 @@ class Merging {
     TensorMeta meta = matrix_like(*whole, count / columns, columns);
     meta.offset = whole->meta.offset;
     Value* all = whole;
-    if (whole->meta.sizes != meta.sizes)
-      all = add(op("aten.view"), {whole, c10::IValue(std::vector<int64_t>{count / columns, columns})},
-                meta, before);
+    if (whole->meta.sizes != meta.sizes) {
+      const std::vector<int64_t> sizes = {count / columns, columns};
+      all = add(op("aten.view"), {whole, c10::IValue(sizes)}, meta, before);
+    }
     if (rows == count / columns) return all;
     meta.sizes[0] = rows;
     meta.offset = parts[0]->meta.offset;
