@@ -14,6 +14,8 @@
 #include "derivative/open_trace_gradient.h"
 #include "ir/constants.h"
 #include "ir/slots.h"
+#include "ops/facts/node_facts.h"
+#include "partition/extract.h"
 #include "partition/whole_step.h"
 #include "passes/choose_layouts.h"
 #include "passes/random_states.h"
@@ -254,30 +256,57 @@ size_t name_states(JointGraph& joint, const Options& options, Stages& stages) {
   return changes;
 }
 
+/// Whether second derivatives are wanted, and to be had.
+bool has_derivatives(const TracedFunction& traced, const Options& options) {
+  return options.double_backward && !traced.trace.has_backward_writes() &&
+         !sets_generators(traced.trace.graph);
+}
+
+bool is_random(const JointGraph& joint) {
+  for (const Node& node : joint.nodes()) {
+    if (ops::is_random(node)) return true;
+  }
+  return false;
+}
+
+/// Cuts a joint graph. Second derivatives run its forward again, on the numbers that it drew: what
+/// the backward does not save of these for itself is saved for them.
+template <class Cut>
+PartitionedGraphs cut_with_random_numbers(JointGraph& joint, const TracedFunction& traced,
+                                          const Options& options, const Cut& cut) {
+  PartitionedGraphs halves = cut(joint);
+  if (!has_derivatives(traced, options) || options.partitioner.function() || !is_random(joint))
+    return halves;
+  const std::vector<const Node*> drawing = ForwardCone(joint, halves).unsaved_random_nodes();
+  if (drawing.empty()) return halves;
+  for (Node& node : joint.nodes()) {
+    if (std::find(drawing.begin(), drawing.end(), &node) != drawing.end())
+      partition::save_in_any_case(node);
+  }
+  return cut(joint);
+}
+
 /// Cuts a joint graph with such states in it, and leaves them there; or as it is, if nothing names
 /// any, or if second derivatives could not be had of what is saved then.
 PartitionedGraphs partition_with_states(JointGraph& joint, const TracedFunction& traced,
                                         const Options& options, const detail::Compilers& compilers,
                                         Stages& stages) {
-  const auto cut = [&](const JointGraph& graph) {
+  const auto cut_once = [&](const JointGraph& graph) {
     return partition_laid_out(graph, compilers.layouts, stages, [&](const JointGraph& laid_out) {
       return partition(laid_out, traced, /*has_open_trace=*/false, options);
     });
   };
+  const auto cut = [&](JointGraph& graph) {
+    return cut_with_random_numbers(graph, traced, options, cut_once);
+  };
   JointGraph named(joint);
   if (name_states(named, options, stages) == 0) return cut(joint);
-  PartitionedGraphs halves = cut(named);
+  PartitionedGraphs halves = cut_once(named);
   if (options.double_backward && !sets_generators(joint) && !traced.trace.has_backward_writes() &&
       !ForwardCone(named, halves).why_not(traced.frame.epilogue).empty())
     return cut(joint);
   joint = std::move(named);
   return halves;
-}
-
-/// Whether second derivatives are wanted, and to be had.
-bool has_derivatives(const TracedFunction& traced, const Options& options) {
-  return options.double_backward && !traced.trace.has_backward_writes() &&
-         !sets_generators(traced.trace.graph);
 }
 
 /// The backward as something that can be differentiated; null if the options do not want it.

@@ -85,9 +85,22 @@ bool ForwardCone::is_given(const Value* value) const {
   return saved_[value->id()] >= 0 && !depends_[value->id()];
 }
 
+std::vector<const Node*> ForwardCone::unsaved_random_nodes() const {
+  std::vector<const Node*> nodes;
+  for (const Node* node : unrepeatable_) {
+    const bool depends =
+        std::any_of(node->results().begin(), node->results().end(), [&](const Value* result) {
+          return result != nullptr && depends_[result->id()];
+        });
+    if (ops::is_random(*node) && !ops::has_effect(*node) && !depends) nodes.push_back(node);
+  }
+  return nodes;
+}
+
 std::string ForwardCone::why_not(const runtime::Epilogue& epilogue) const {
   if (!unrepeatable_.empty())
-    return unrepeatable_ + ": this operator would have to run again, which gives something else";
+    return unrepeatable_.front()->op().name() +
+           ": this operator would have to run again, which gives something else";
   if (!undifferentiable_.empty())
     return undifferentiable_ + ": this result has a gradient in place only, as after eq_()";
   for (size_t i = 0; i < needs.size(); ++i) {
@@ -122,7 +135,7 @@ void ForwardCone::mark_needed(std::vector<bool>& needed) {
           return result != nullptr && needed[result->id()] && !is_given(result);
         });
     if (!is_needed) continue;
-    if (ops::is_ordered(*node)) unrepeatable_ = node->op().name();
+    if (ops::is_ordered(*node)) unrepeatable_.push_back(node);
     needed_nodes_.push_back(node);
     if (is_without_statistics(*node, needed)) {
       for (size_t i : without_statistics) {

@@ -32,6 +32,9 @@ class ForwardCone {
   /// What each input of the graph is.
   std::vector<Need> needs;
 
+  /// The nodes of the joint graph that draw random numbers on which no gradient depends, and which
+  /// nothing that is saved tells. With these saved, the graph can run again.
+  std::vector<const Node*> unsaved_random_nodes() const;
   /// Why running the graph again, under autograd, does not give the function's gradient; empty: it
   /// does, if the function has no gradients of its own making.
   std::string why_not(const runtime::Epilogue& epilogue) const;
@@ -51,8 +54,8 @@ class ForwardCone {
   std::vector<int32_t> forward_input_;
   std::vector<const Node*> needed_nodes_;
   ValueMap copies_;
-  std::string unrepeatable_;      ///< an operator that would have to run twice
-  std::string undifferentiable_;  ///< an output that has no gradient when it is computed again
+  std::vector<const Node*> unrepeatable_;  ///< what would have to run twice
+  std::string undifferentiable_;           ///< an output that has no gradient when it is computed again
 };
 
 }  // namespace ahead::compiling

@@ -42,6 +42,13 @@ constexpr const char* because_input = "an input: there already";
 constexpr const char* because_overwritten = "copied: the memory it is in is overwritten";
 constexpr const char* because_written_late = "the backward writes to it";
 
+constexpr uint16_t saved_in_any_case =
+    static_cast<uint16_t>(Tag::MustBeInForward) | static_cast<uint16_t>(Tag::MustSave);
+
+bool is_saved_in_any_case(const Node& node) {
+  return (node.tags() & saved_in_any_case) == saved_in_any_case;
+}
+
 class Extractor {
  public:
   Extractor(const JointFacts& joint, const std::vector<Verdict>& verdicts,
@@ -124,7 +131,8 @@ class Extractor {
         continue;
       }
       for (const Value* result : node.results()) {
-        const bool is_needed = result != nullptr && needed_in_backward_[result->id()];
+        const bool is_needed = result != nullptr && (needed_in_backward_[result->id()] ||
+                                                     is_saved_in_any_case(node));
         if (is_needed && joint_.found_in[result->id()] == nullptr) save(result);
       }
       if (any_result(node, needed_in_backward_)) decide(node, true, verdicts_[i].reason);
@@ -477,6 +485,10 @@ void JointFacts::mark_written(const Node& node) {
 PartitionedGraphs extract(const JointFacts& joint, const std::vector<Verdict>& verdicts,
                           const std::vector<bool>& is_static, Explain explain) {
   return Extractor(joint, verdicts, is_static, explain).run();
+}
+
+void save_in_any_case(Node& node) {
+  node.set_tags(node.tags() | saved_in_any_case);
 }
 
 std::vector<bool> find_static_inputs(const Graph& joint, const std::vector<int64_t>& positions) {

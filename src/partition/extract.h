@@ -43,6 +43,9 @@ struct Verdict {
   const char* reason = "";
 };
 
+/// Lets extract() save the results of a node of the forward whether or not the backward needs them.
+void save_in_any_case(Node& node);
+
 /// Whether extract() lists the decision about each node.
 enum class Explain : uint8_t { No, Yes };
 

@@ -51,6 +51,12 @@ TEST(DoubleBackward, WritesToParts) {
   expect_hits(compiled);
 }
 
+TEST(DoubleBackward, TakesNoiseThatTheBackwardDoesNotNeed) {
+  expect_derivatives_with_random_numbers([](const at::Tensor& x) {
+    return (x * 0.6 + at::randn_like(x) * 0.8).sin() * at::dropout(x, 0.5, true);
+  });
+}
+
 TEST(DoubleBackward, GradientPenalty) {
   torch::manual_seed(5);
   auto net = torch::nn::Sequential(torch::nn::Linear(3, 8), torch::nn::SiLU(),

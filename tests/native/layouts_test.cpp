@@ -164,6 +164,35 @@ TEST(Layouts, SecondDerivatives) {
   }
 }
 
+/// The backward saves masks as its kernels need them, derivatives need them as they were drawn.
+TEST(Layouts, SecondDerivativesBehindDropout) {
+  torch::manual_seed(0);
+  const Tensor w1 = parameter({16, 3, 3, 3}), w2 = parameter({16, 16, 3, 3});
+  const auto run = [=](const Tensor& x) {
+    const Tensor a = torch::max_pool2d(torch::relu(convolved(x, w1)), 2);
+    return torch::relu(convolved(torch::dropout(a, 0.5, true), w2)).mean({2, 3});
+  };
+  auto compiled = compile(run, {.backend = "native", .confirm = Confirm::Never});
+  const Tensor x = torch::randn({4, 3, 32, 32}).requires_grad_();
+  const auto penalty = [&](const auto& run) {
+    const Tensor first =
+        torch::autograd::grad({run(x).sin().sum()}, {x}, {}, true, /*create_graph=*/true)[0];
+    Tensors all = torch::autograd::grad({first.pow(2).sum()}, {w1, w2, x});
+    all.push_back(first.detach());
+    return all;
+  };
+  for (int call = 0; call < 4; ++call) {
+    torch::manual_seed(call);
+    const Tensors expected = penalty(run);
+    torch::manual_seed(call);
+    const Tensors actual = penalty(compiled);
+    for (size_t i = 0; i < expected.size(); ++i)
+      expect_alike(actual[i], expected[i], std::to_string(i));
+  }
+  EXPECT_EQ(compiled.stats().eager_calls, 0u);
+  EXPECT_NE(programs_of(compiled.programs(), "choose_layouts"), "");
+}
+
 TEST(Layouts, OtherBackendsKeepTheirs) {
   torch::manual_seed(0);
   const Network net = network();
