@@ -77,6 +77,60 @@ TEST(WholeStep, AdamW) {
   EXPECT_NE(outcome.explanation.find("counts its steps"), std::string::npos) << outcome.explanation;
 }
 
+/// A step of a function of two leaves, with another leaf's penalty on its slope.
+template <class Function>
+Outcome train_with(const Function& function) {
+  return like_eager([&](auto& wrap, Log& log) {
+    const at::Tensor w = at::rand({4, 6}).add_(0.5).requires_grad_(),
+                     v = at::rand({4, 6}).add_(0.5).requires_grad_();
+    torch::optim::SGD optimizer(Parameters{w, v}, 0.01);
+    auto step = wrap([&](const at::Tensor& x) {
+      optimizer.zero_grad();
+      const at::Tensor y = function(x * w, v);
+      const at::Tensor slope = torch::autograd::grad({y.square().sum()}, {w}, {}, true, true)[0];
+      const at::Tensor loss = y.mean() + slope.square().mean();
+      loss.backward();
+      optimizer.step();
+      return loss.detach();
+    });
+    for (int call = 0; call < 24; ++call) {
+      log("loss", step(at::rand({4, 6}).add_(0.5)));
+      log("w", w.detach().clone());
+      log("v", v.detach().clone());
+    }
+  });
+}
+
+TEST(WholeStep, GradientsThatNeedWhatWasOverwritten) {
+  using at::Tensor;
+  expect_hits(train_with([](const Tensor& x, const Tensor& v) { return x.mul_(v.sigmoid()); }));
+  expect_hits(train_with([](const Tensor& x, const Tensor& v) { return x.mul_(v).mul_(v + 1); }));
+  expect_hits(train_with([](const Tensor& x, const Tensor& v) { return x.pow_(3).div_(v.exp()); }));
+  expect_hits(train_with([](const Tensor& x, const Tensor& v) {
+    x.narrow(1, 1, 3).mul_(v.narrow(1, 0, 3));
+    return x.sin();
+  }));
+  expect_hits(train_with([](const Tensor& x, const Tensor& v) {
+    const std::vector<Tensor> gates = x.unsafe_chunk(2, 1);
+    return gates[0].mul_(gates[1].add_(v.narrow(1, 0, 3)).sigmoid_()).tanh_();
+  }));
+}
+
+TEST(WholeStep, GatedRecurrentUnit) {
+  expect_hits(like_eager([&](auto& wrap, Log& log) {
+    torch::nn::GRU net(5, 6);
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    auto step = wrap([&](const at::Tensor& x) {
+      return train_step(optimizer, [&] { return std::get<0>(net->forward(x)).square().mean(); })
+          .detach();
+    });
+    for (int call = 0; call < 24; ++call) {
+      log("loss", step(at::randn({3, 2, 5})));
+      log("net", *net);
+    }
+  }));
+}
+
 /// A step whose gradients `clip` makes shorter before they are used.
 template <class Clip>
 Outcome train_clipped(const Clip& clip) {

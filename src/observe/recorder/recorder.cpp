@@ -35,6 +35,13 @@ struct RecorderInfo : c10::DebugInfoBase {
 };
 const auto info_kind = c10::DebugInfoKind::TEST_INFO_2;
 
+/// Whether an operator returns the one tensor that it writes to.
+bool writes_in_place(const ObservedOp& op) {
+  return !op.is_custom && !op.arguments.empty() && op.arguments[0].is_written &&
+         op.arguments[0].holds == ObservedOp::Holds::Tensor && op.results.size() == 1 &&
+         op.results[0] == ObservedOp::Holds::Tensor;
+}
+
 /// Calls the operator below the recorder's key.
 void call_recorded(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
                    torch::jit::Stack& stack) {
@@ -460,6 +467,7 @@ void Recorder::call(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
     if ((op.makes_unfilled || op.is_factory) && made.outs.size() == 1 &&
         made.outs[0] != no_variable)
       watch_memory(op, stack[base].toTensor(), made.outs[0]);
+    if (writes_in_place(op) && !is_composite) note_saved_copy(stack[base].toTensor(), index);
   } else if (op.reads_value) {
     if (is_composite) {
       tape_->steps[index].is_apart = true;

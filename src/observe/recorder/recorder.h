@@ -80,6 +80,7 @@ class Recorder {
     const c10::TensorImpl* grad = nullptr;
     int32_t scope = -1;     ///< the composite operator that made it, as a step
     bool is_inner = false;  ///< it is used outside of that one, which did not return it
+    bool is_saved_copy = false;  ///< only autograd has it
     const c10::StorageImpl* storage = nullptr;
     uint64_t place = 0;
   };
@@ -125,6 +126,7 @@ class Recorder {
   void note_history(VariableId id, const at::Tensor& tensor);
   std::shared_ptr<CustomHistory> describe_history(const NodePtr& node);
   VariableId find_saved(const at::Tensor& tensor);
+  void note_saved_copy(const at::Tensor& written, size_t index);
   CustomHistory::Edge find_origin(const torch::autograd::Edge& edge,
                                   const torch::autograd::Node& node);
   void note_grad(VariableId id, const at::Tensor& tensor);

@@ -144,7 +144,8 @@ void Recorder::find_stored(const std::vector<at::Tensor>& results, size_t handle
     if (!tensor.defined()) continue;
     count.add_owner(tensor);
     const bool is_input = i < static_cast<size_t>(tape_->num_inputs);
-    if (!is_input && !is_outside[i] && is_visible(variables_[i].scope))
+    if (!is_input && !is_outside[i] && !variables_[i].is_saved_copy &&
+        is_visible(variables_[i].scope))
       made.push_back({static_cast<VariableId>(i), variables_[i].tensor});
   }
   tape_->stored = count.find_stored(made);
