@@ -1,5 +1,6 @@
 #include "runtime/call/call_guards.h"
 
+#include <c10/core/RefcountedDeleter.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -36,21 +37,6 @@ bool is_guarded_apart(const Prologue::Input& input) {
          input.kind == Prologue::Input::Kind::GradOfInput;
 }
 
-bool is_alone(const CallPlan& plan, const std::vector<at::Tensor>& args, int32_t index) {
-  const auto position = static_cast<size_t>(index);
-  const at::Tensor& written = input_of(plan, args, position);
-  const bool is_base = plan.prologue->inputs[position].kind == Prologue::Input::Kind::Base;
-  for (size_t i = 0; i < plan.prologue->inputs.size(); ++i) {
-    if (i == position) continue;
-    const at::Tensor& other = input_of(plan, args, i);
-    const bool is_repeated =
-        other.is_same(written) && plan.prologue->inputs[i].kind == Prologue::Input::Kind::Argument;
-    if (is_repeated) continue;
-    if (is_base ? other.is_alias_of(written) : overlap(other, written)) return false;
-  }
-  return true;
-}
-
 /// A set of pointers that does not allocate for the usual number of arguments.
 class SeenTensors {
  public:
@@ -71,6 +57,57 @@ class SeenTensors {
 
  private:
   c10::SmallVector<std::pair<const void*, int32_t>, 512> slots_;
+};
+
+/// What two tensors have in common whose storages share memory.
+const void* memory_of(const at::Tensor& tensor) {
+  if (!tensor.has_storage()) return tensor.unsafeGetTensorImpl();
+  const at::DataPtr& data = tensor.storage().data_ptr();
+  if (data.get_deleter() == &c10::refcounted_deleter) return data.get_context();
+  return tensor.storage().unsafeGetStorageImpl();
+}
+
+/// The inputs of a graph by their memory.
+class InputMemories {
+ public:
+  InputMemories(const CallPlan& plan, const std::vector<at::Tensor>& args)
+      : plan_(plan), args_(args), first_(plan.prologue->inputs.size()) {
+    const size_t count = plan.prologue->inputs.size();
+    next_.resize(count, -1);
+    for (size_t i = 0; i < count; ++i) {
+      const auto position = static_cast<int32_t>(i);
+      const int32_t first = first_.add(memory_of(input_of(plan, args, i)), position);
+      firsts_.push_back(first);
+      if (first == position) continue;
+      next_[i] = next_[static_cast<size_t>(first)];
+      next_[static_cast<size_t>(first)] = position;
+    }
+  }
+
+  /// Whether an input shares no element with another one.
+  bool is_alone(int32_t index) const {
+    const auto position = static_cast<size_t>(index);
+    const at::Tensor& written = input_of(plan_, args_, position);
+    const bool is_base = kind_of(index) == Prologue::Input::Kind::Base;
+    for (int32_t i = firsts_[position]; i >= 0; i = next_[static_cast<size_t>(i)]) {
+      if (i == index) continue;
+      const at::Tensor& other = input_of(plan_, args_, static_cast<size_t>(i));
+      if (other.is_same(written) && kind_of(i) == Prologue::Input::Kind::Argument) continue;
+      if (is_base ? other.is_alias_of(written) : overlap(other, written)) return false;
+    }
+    return true;
+  }
+
+ private:
+  Prologue::Input::Kind kind_of(int32_t index) const {
+    return plan_.prologue->inputs[static_cast<size_t>(index)].kind;
+  }
+
+  const CallPlan& plan_;
+  const std::vector<at::Tensor>& args_;
+  SeenTensors first_;
+  /// By input: the first one with the same memory, and the next one; -1: none.
+  c10::SmallVector<int32_t, 512> firsts_, next_;
 };
 
 }  // namespace
@@ -164,15 +201,16 @@ bool CallGuard::same_identities(const std::vector<at::Tensor>& args) const {
 /// Whether each input that the function or its backward writes to shares its memory with no other
 /// input; otherwise the graph, which knows of no memory, would be wrong.
 bool CallGuard::is_written_alone(const CallPlan& plan, const std::vector<at::Tensor>& args) const {
+  const InputMemories memories(plan, args);
   for (const Epilogue::Write& write : plan.epilogue.writes) {
-    if (write.changes_contents() && !is_alone(plan, args, write.input)) return false;
+    if (write.changes_contents() && !memories.is_alone(write.input)) return false;
   }
   for (const Epilogue::Reset& reset : plan.epilogue.resets) {
-    if (reset.grows && !is_alone(plan, args, reset.input)) return false;
+    if (reset.grows && !memories.is_alone(reset.input)) return false;
   }
   for (const BackwardPlan::Write& write : plan.backward.writes) {
     const BackwardPlan::Saved& saved = plan.backward.saved[static_cast<size_t>(write.saved)];
-    if (!is_alone(plan, args, saved.index)) return false;
+    if (!memories.is_alone(saved.index)) return false;
   }
   return true;
 }
