@@ -10,6 +10,7 @@
 #include "native/early_start.h"
 #include "native/explain.h"
 #include "native/fuse/fuse.h"
+#include "native/fuse/input_writes.h"
 #include "native/fuse/slice_operands.h"
 #include "native/fuse/split_norms.h"
 #include "native/groups.h"
@@ -102,8 +103,8 @@ GroupRuns build(Groups found, const Wishes& wishes) {
     if (addresses[i] == nullptr) continue;
     Group& group = found.groups[i];
     const Graph* const graph = group.graph.get();
-    auto kernel =
-        std::make_shared<const KernelCall>(*graph, group.kernel, group.printed, addresses[i]);
+    auto kernel = std::make_shared<const KernelCall>(*graph, group.kernel, group.printed,
+                                                     addresses[i], group.targets);
     runs.emplace(graph, run_of(std::move(group), std::move(kernel), wishes));
   }
   return runs;
@@ -166,12 +167,16 @@ SlicedGraph rewrite(Graph& graph, Multiplier multiplier) {
 Draft make_draft(const aot::CompileRequest& request, const Wishes& wishes, Multiplier multiplier) {
   Graph graph(request.graph);
   SlicedGraph sliced = wishes.strict ? SlicedGraph{Graph(graph), {}} : rewrite(graph, multiplier);
+  write_by_copies(sliced.graph);
   const NodeSet late = wishes.strict ? NodeSet() : slice_operands(sliced.graph);
   FusedGraph fused = fuse(sliced.graph, wishes.switches, wishes.strict, late);
+  write_in_place(fused.graph);
   choose_products(fused.graph, multiplier);
   if (request.report) request.report("fused", describe(fused));
   if (wishes.switches.logs_fusion) log_lines("fusion", request.name, fused.decisions);
   Groups found = find_groups(fused.graph, sliced.calls, wishes.switches.fuse_limit, wishes.strict);
+  // Who compares kernels with ATen needs the arguments as they were.
+  if (wishes.observer == nullptr) find_targets(fused.graph, found.groups);
   report_kernels(found.groups, request);
   if (wishes.switches.logs_memory)
     log_lines("memory", request.name, explain_memory(graph, fused.graph, found.groups));

@@ -31,7 +31,7 @@ Groups find_groups(const Graph& fused, const std::vector<SlicedCall>& sliced, ui
     try {
       Kernel kernel = lower(*graph, strict);
       PrintedKernel printed = print_kernel(kernel, host_target().vector_bytes);
-      found.groups.push_back({graph, std::move(kernel), std::move(printed)});
+      found.groups.push_back({graph, std::move(kernel), std::move(printed), {}});
     } catch (const InternalError& error) {
       found.left.push_back(name + ": " + error.what());
       ++found.failed;

@@ -16,6 +16,9 @@ struct Group {
   std::shared_ptr<const Graph> graph;
   Kernel kernel;
   PrintedKernel printed;
+  /// By result: the argument that it is copied to when the kernel is done, and to which the kernel
+  /// writes it at once, if it may; -1, or nothing: there is none.
+  std::vector<int32_t> targets = {};
 };
 
 /// The groups of a fused graph, and why others are left to ATen.

@@ -12,8 +12,15 @@ Writes::Writes(const Graph& graph) : num_values_(graph.value_capacity()), aliasi
   for (const Node& node : graph.nodes()) {
     if (ops::may_write(node)) {
       Writer writer{position, {}};
-      node.for_each_operand(
-          [&](const Value* value) { writer.memory.push_back(aliasing_.group(value)); });
+      const auto add = [&](const Value* value) {
+        writer.memory.push_back(aliasing_.group(value));
+      };
+      if (node.op().in_dispatcher() && ops::facts(node.op()).hidden_writes.empty()) {
+        for (const size_t written : ops::facts(node.op()).writes)
+          node.args()[written].for_each_value(add);
+      } else {
+        node.for_each_operand(add);
+      }
       writers_.push_back(std::move(writer));
     }
     ++position;

@@ -15,7 +15,7 @@ class Writes {
 
   struct Writer {
     size_t position;               ///< among the nodes of the graph
-    std::vector<uint32_t> memory;  ///< of its operands; see ops::Aliasing::group()
+    std::vector<uint32_t> memory;  ///< that it may write to; see ops::Aliasing::group()
   };
   const std::vector<Writer>& writers() const { return writers_; }
   bool may_write(const Writer& writer, const Value* value) const;

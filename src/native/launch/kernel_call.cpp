@@ -97,7 +97,8 @@ bool lie_within(const Number* numbers, int64_t count, const Kernel::Bound& bound
 
 }  // namespace
 
-KernelCall::KernelCall(const Graph& graph, Kernel kernel, PrintedKernel printed, void* function)
+KernelCall::KernelCall(const Graph& graph, Kernel kernel, PrintedKernel printed, void* function,
+                       const std::vector<int32_t>& targets)
     : kernel_(std::move(kernel)),
       printed_(std::move(printed)),
       function_(reinterpret_cast<Function>(function)),
@@ -107,6 +108,12 @@ KernelCall::KernelCall(const Graph& graph, Kernel kernel, PrintedKernel printed,
   for (const Graph::Output& output : graph.outputs()) results_.push_back(output.value->meta);
   if (!kernel_.bounds.empty()) by_aten_ = std::make_shared<const Interpreter>(graph);
   overwritable_ = overwritable_arguments(kernel_, results_.size());
+  targets_ = targets;
+  targets_.resize(results_.size(), -1);
+  for (size_t i = 0; i < targets_.size(); ++i) {
+    const std::vector<int32_t>& may_be = overwritable_[i];
+    if (std::find(may_be.begin(), may_be.end(), targets_[i]) == may_be.end()) targets_[i] = -1;
+  }
   const int64_t elements = num_rows_ * kernel_.num_columns();
   divides_columns_ = printed_.may_divide_columns && num_rows_ < most_blocks;
   count_ = divides_columns_ ? inner_columns_ : num_rows_;
@@ -225,6 +232,7 @@ std::vector<at::Tensor> KernelCall::make_results(std::vector<at::Tensor>& args,
   std::vector<at::Tensor> results(results_.size());
   for (size_t i = 0; i < results.size(); ++i) {
     const TensorMeta& meta = results_[i];
+    if (targets_[i] >= 0) results[i] = args[static_cast<size_t>(targets_[i])];
     for (const int32_t argument : overwritable_[i]) {
       const auto index = static_cast<size_t>(argument);
       if (!results[i].defined() && index < donated.size() && donated[index])

@@ -15,12 +15,14 @@ namespace ahead::native {
 /// A compiled kernel with what each call of it passes. Immutable; threads may call it at once.
 class KernelCall {
  public:
-  /// `graph` is what the kernel was lowered from, `function` the address of its code.
-  KernelCall(const Graph& graph, Kernel kernel, PrintedKernel printed, void* function);
+  /// `graph` is what the kernel was lowered from, `function` the address of its code. `targets`:
+  /// as in Group.
+  KernelCall(const Graph& graph, Kernel kernel, PrintedKernel printed, void* function,
+             const std::vector<int32_t>& targets = {});
 
   /// Takes a tensor for each input of the graph and returns one for each output. A result may lie
   /// where an argument was that is `donated` (as in CompileRequest), if that is the last tensor on
-  /// its memory.
+  /// its memory. What is written to an argument is returned as that very tensor.
   std::vector<at::Tensor> operator()(std::vector<at::Tensor>&& args,
                                      const std::vector<bool>& donated = {}) const;
 
@@ -45,6 +47,7 @@ class KernelCall {
   /// Says what is wrong with an argument that is out of bounds; there if any has bounds.
   std::shared_ptr<const Interpreter> by_aten_;
   std::vector<std::vector<int32_t>> overwritable_;  ///< arguments, for each result
+  std::vector<int32_t> targets_;                    ///< the argument to write to; -1: none
   int64_t num_rows_, inner_columns_;
   bool divides_columns_;  ///< parts of the work are columns rather than rows
   int64_t count_;         ///< of rows, or of columns
