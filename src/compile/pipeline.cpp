@@ -12,6 +12,7 @@
 #include "derivative/double_backward.h"
 #include "derivative/forward_cone.h"
 #include "derivative/open_trace_gradient.h"
+#include "derivative/sparse_gradients.h"
 #include "ir/constants.h"
 #include "ir/slots.h"
 #include "ops/facts/node_facts.h"
@@ -240,6 +241,11 @@ PartitionedGraphs partition(const JointGraph& joint, const TracedFunction& trace
   if (has_open_trace) save_for_derivatives(halves, joint, traced, options);
   copy_raised_inputs(halves, traced.frame.epilogue.writes);
   check_grown_unsaved(halves, traced.frame.epilogue.resets);
+  if (SparseGradients::are_in(halves.forward)) {
+    throw Unsupported("compile",
+                      "a sparse gradient depends on no gradient that comes in, so that the "
+                      "forward computes it; values that it saves are dense.");
+  }
   return halves;
 }
 
@@ -357,7 +363,7 @@ void begin_backward(const Graph& backward, const Options& options,
                     const detail::Compilers& compilers) {
   if (!compilers.begin) return;
   compilers.begin([graph = std::make_shared<const Graph>(backward), skipped = options.skip_passes] {
-    Graph optimised(*graph);
+    Graph optimised = SparseGradients(*graph).dense();
     std::make_shared<Stages>(skipped, Stages::Keep::Nothing)->optimise(optimised, "");
     return optimised;
   });

@@ -7,6 +7,7 @@
 
 #include "ahead/errors.h"
 #include "base/log.h"
+#include "derivative/sparse_gradients.h"
 #include "derivative/tangent_layouts.h"
 #include "ir/sizes/graph_numbers.h"
 #include "ops/facts/node_facts.h"
@@ -84,10 +85,18 @@ BackwardProgram::PartPtr BackwardProgram::compile(const Graph& graph,
       part->needs.push_back(input.value->is_used());
     }
   }
-  aot::CompileRequest request =
-      runtime::request_for(graph, std::string(runtime::function_name) + ".backward");
-  request.donated = donated_;
-  part->run = compiler(request);
+  const auto compile_dense = [&](const Graph& dense) {
+    aot::CompileRequest request =
+        runtime::request_for(dense, std::string(runtime::function_name) + ".backward");
+    request.donated = donated_;
+    return compiler(request);
+  };
+  if (SparseGradients::are_in(graph)) {
+    const SparseGradients cut(graph);
+    part->run = cut.behind(compile_dense(cut.dense()));
+  } else {
+    part->run = compile_dense(graph);
+  }
   return part;
 }
 

@@ -5,6 +5,7 @@
 
 #include "derivative/backward_program.h"
 #include "ops/facts/aliasing.h"
+#include "ops/facts/sparse_values.h"
 
 /// When the gradients of a backward graph are made.
 namespace ahead::compiling {
@@ -57,7 +58,7 @@ int64_t bytes_of(const Value& value, const Graph& graph) {
 class MemoryInUse {
  public:
   MemoryInUse(const Graph& graph, const Positions& positions, const std::vector<bool>& donated)
-      : graph_(graph), aliasing_(graph), memories_(graph.value_capacity()) {
+      : graph_(graph), aliasing_(graph), sparse_(graph), memories_(graph.value_capacity()) {
     size_t saved = 0;
     for (const Graph::Input& input : graph.inputs()) {
       const bool is_tangent = input.slot.kind == Slot::Kind::Tangent;
@@ -76,6 +77,10 @@ class MemoryInUse {
   int64_t all() const { return all_; }
   /// After this node a gradient may be handed over.
   size_t last_use(const Value* value) const { return memories_[aliasing_.group(value)].last; }
+  /// What a gradient takes that waits to be handed over.
+  int64_t waiting(const Value* value) const {
+    return sparse_.contains(value) ? memories_[aliasing_.group(value)].bytes : bytes(value);
+  }
   int64_t most() const { return *std::max_element(in_use_.begin(), in_use_.end()); }
   /// The most while the nodes behind `begin`, up to `end`, run.
   int64_t most(size_t begin, size_t end) const {
@@ -91,15 +96,20 @@ class MemoryInUse {
     bool is_held = false;  ///< by others
   };
 
+  /// A sparse tensor has the memory of what it is made of.
+  int64_t bytes(const Value* value) const {
+    return sparse_.contains(value) ? 0 : bytes_of(*value, graph_);
+  }
+
   Memory& memory(const Value* value) { return memories_[aliasing_.group(value)]; }
 
   void use(const Value* value, size_t position) {
     if (value == nullptr) return;
     Memory& used = memory(value);
     if (used.bytes < 0) used.first = position;
-    if (position != 0) all_ += bytes_of(*value, graph_);
+    if (position != 0) all_ += bytes(value);
     used.last = position;
-    used.bytes = std::max(used.bytes, bytes_of(*value, graph_));
+    used.bytes = std::max(used.bytes, bytes(value));
   }
 
   void add_up(size_t num_nodes) {
@@ -114,6 +124,7 @@ class MemoryInUse {
 
   const Graph& graph_;
   const ops::Aliasing aliasing_;
+  const ops::SparseValues sparse_;
   std::vector<Memory> memories_;  ///< by group of values that share it
   std::vector<int64_t> in_use_;   ///< by position
   int64_t all_ = 0;
@@ -138,7 +149,7 @@ std::vector<bool> find_ends(const Graph& graph, const std::vector<int32_t>& orde
   int64_t waiting = 0;
   for (size_t i = 0; i + 1 < order.size(); ++i) {
     const Value* value = graph.outputs()[static_cast<size_t>(order[i])].value;
-    if (value != nullptr) waiting += bytes_of(*value, graph);
+    if (value != nullptr) waiting += memory.waiting(value);
     ends[i] = waiting + memory.most(made_at(i), made_at(i + 1)) > allowed;
     if (ends[i]) waiting = 0;
   }

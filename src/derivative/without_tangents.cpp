@@ -7,6 +7,7 @@
 #include "ir/layout_copy.h"
 #include "ir/sizes/sized_constants.h"
 #include "ops/facts/node_facts.h"
+#include "ops/facts/sparse_values.h"
 
 namespace ahead::compiling {
 namespace {
@@ -30,6 +31,7 @@ class TangentRemover {
         defined_(defined),
         wanted_(wanted),
         any_layout_(any_layout),
+        sparse_(graph_),
         states_(graph_.value_capacity(), State::Independent) {
     size_t tangent = 0;
     for (const Graph::Input& input : graph_.inputs()) {
@@ -143,7 +145,7 @@ class TangentRemover {
     Value* live = node.args()[first_is_dead ? 1 : 0].value();
     const TensorMeta& sum = node.result()->meta;
     if (live->meta.sizes != sum.sizes || live->meta.dtype != sum.dtype) return false;
-    const bool lies_alike = live->meta.strides == sum.strides;
+    const bool lies_alike = live->meta.strides == sum.strides || sparse_.contains(live);
     if (!any_layout_ && !lies_alike) {
       // Zeros would be added to negative ones.
       live = copy_like(node, live);
@@ -274,6 +276,7 @@ class TangentRemover {
   const std::vector<std::vector<bool>>& leading_;
   const BackwardProgram::Mask &defined_, &wanted_;
   const bool any_layout_;
+  const ops::SparseValues sparse_;
   std::vector<bool> had_gradient_;
   std::vector<State> states_;
   std::unordered_set<const Node*> dead_;

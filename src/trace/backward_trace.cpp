@@ -14,6 +14,7 @@
 #include "trace/backward_writes.h"
 #include "trace/eager/eager_formulas.h"
 #include "trace/explain.h"
+#include "trace/sparse_gradients.h"
 #include "trace/tensor/functional.h"
 #include "trace/trace_counts.h"
 
@@ -183,6 +184,7 @@ void BackwardTrace::add_gradients(const std::optional<AutocastState>& autocast) 
     const at::Tensor gradient = std::move(gradients[i]);
     open_.add_output(gradient, {Slot::Kind::GradOf, positions[i]});
   }
+  check_sparse_gradients(writer_.graph());
 }
 
 void BackwardTrace::note_effects(const edge_list& roots, const edge_list& targets) {

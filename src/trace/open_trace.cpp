@@ -45,6 +45,7 @@ void OpenTrace::run(const aot::FlatFunction& function, const std::vector<at::Ten
   tracer_->generators().start();
   enter();
   results_ = call(function, lift(inputs));
+  outside().check_grads();
   outside().restore_histories();
   restore_shapes(outside());
   find_new_accumulators();

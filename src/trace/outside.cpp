@@ -136,8 +136,16 @@ void Outside::lift_grad(size_t position) {
   const at::Tensor grad = lifted_[position].real.grad();
   lifted_[position].original_grad = grad;
   if (lifted_[position].link == GradLink::SharedLeaf || is_traced(grad)) return;
+  if (grad.layout() != at::kStrided) {
+    if (!IndependentInputs::is_active()) untraced_grad_ = grad;
+    return;
+  }
   const at::Tensor wrapper = lift(grad);
   lifted_[position].wrapper.mutable_grad() = wrapper;
+}
+
+void Outside::check_grads() const {
+  if (untraced_grad_.defined() && !is_replay_) check_supported(untraced_grad_);
 }
 
 void Outside::tie_to_relatives(size_t position) {
@@ -256,6 +264,7 @@ void Outside::clear() {
   lifted_storages_.clear();
   constants_.clear();
   new_grads_.clear();
+  untraced_grad_.reset();
 }
 
 }  // namespace ahead::tracing

@@ -54,6 +54,9 @@ class Outside {
   /// stay as they are.
   void note_replay() { is_replay_ = true; }
   bool is_replay() const { return is_replay_; }
+  /// The function has run. Throws Unsupported if it may have read the `.grad` of an argument, for
+  /// which nothing stands in the trace since it is sparse: a recording names what it reads.
+  void check_grads() const;
   /// The recorded call gave a leaf another `.grad`, or none.
   void note_new_grad(const at::Tensor& leaf, at::Tensor grad) {
     new_grads_[leaf.unsafeGetTensorImpl()] = std::move(grad);
@@ -106,6 +109,7 @@ class Outside {
   std::unordered_map<const c10::TensorImpl*, std::shared_ptr<const Layout>> layouts_;
   std::shared_ptr<SizeGuards> guards_;  ///< null: no size changes
   std::unordered_map<const c10::TensorImpl*, at::Tensor> new_grads_;
+  at::Tensor untraced_grad_;
   struct Constant {
     at::Tensor real, fake;
   };

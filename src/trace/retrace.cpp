@@ -3,6 +3,7 @@
 #include "ahead/errors.h"
 #include "trace/backward_writes.h"
 #include "trace/open_trace.h"
+#include "trace/sparse_gradients.h"
 #include "trace/tensor/functional.h"
 
 namespace ahead::tracing {
@@ -19,6 +20,7 @@ Graph retrace(const Graph& graph, const aot::FlatFunction& function,
     meta.offset = 0;
     arguments.push_back(open.writer().add_input(graph.inputs()[i].slot, std::move(meta)));
   }
+  const CheckedGraph checked;
   std::vector<at::Tensor> results = function(arguments);
   for (size_t i = 0; i < results.size(); ++i) open.add_output(results[i], graph.outputs()[i].slot);
   results.clear();

@@ -221,29 +221,47 @@ TEST(AotFrontEnd, test_complex_linear) {
                  at::randn({4}, at::kComplexFloat)}));
 }
 
+/// Expects sparse tensors of the same parts.
+void expect_same_parts(const at::Tensor& expected, const at::Tensor& actual) {
+  ASSERT_TRUE(expected.is_sparse());
+  ASSERT_TRUE(actual.is_sparse());
+  EXPECT_EQ(expected.sizes(), actual.sizes());
+  EXPECT_EQ(expected.is_coalesced(), actual.is_coalesced());
+  expect_same({expected._indices(), expected._values()}, {actual._indices(), actual._values()});
+}
+
 TEST(AotFrontEnd, test_embedding_bag_view_dynamic) {
-  // Sparse gradients cannot be traced; such a module runs eagerly.
-  auto make = [] {
-    torch::manual_seed(4);
-    return torch::nn::EmbeddingBag(
-        torch::nn::EmbeddingBagOptions(10, 3).sparse(true).mode(torch::kSum));
-  };
-  auto eager = make(), own = make();
-  auto compiled = compile([own](const at::Tensor& x) mutable {
-    return own->forward(x, at::zeros({1}, at::kLong)).view({-1});
-  });
-  for (int call = 0; call < 3; ++call) {
-    const at::Tensor x = at::tensor({1, 2, call}, at::kLong);
-    const at::Tensor expected = eager->forward(x, at::zeros({1}, at::kLong)).view({-1});
-    const at::Tensor actual = compiled(x);
-    EXPECT_TRUE(same_values(expected, actual));
-    eager->weight.mutable_grad() = at::Tensor();
-    own->weight.mutable_grad() = at::Tensor();
-    expected.sum().backward();
-    actual.sum().backward();
-    EXPECT_TRUE(same_values(eager->weight.grad().to_dense(), own->weight.grad().to_dense()));
+  expect_compiled_like_eager(
+      [](const Tensors& in) -> Tensors {
+        return {std::get<0>(at::embedding_bag(in[2], in[0], in[1], /*scale_grad_by_freq=*/false,
+                                              /*mode=*/1, /*sparse=*/true))
+                    .view({-1})};
+      },
+      {at::arange(3), at::arange(3), leaf({100, 8})});
+  for (const Dynamic dynamic : {Dynamic::Static, Dynamic::Automatic}) {
+    auto make = [] {
+      torch::manual_seed(4);
+      return torch::nn::EmbeddingBag(torch::nn::EmbeddingBagOptions(100, 8).sparse(true));
+    };
+    auto eager = make(), own = make();
+    auto compiled = compile(
+        [own](const at::Tensor& x, const at::Tensor& y) mutable {
+          return own->forward(x, y).view({-1});
+        },
+        {.fullgraph = true, .dynamic = dynamic, .confirm = Confirm::Never});
+    for (const int64_t size : {3, 3, 5, 8, 5, 3, 8}) {
+      const at::Tensor x = at::arange(size), y = at::arange(size);
+      const at::Tensor expected = eager->forward(x, y).view({-1}), actual = compiled(x, y);
+      expect_same({expected.detach()}, {actual.detach()});
+      eager->zero_grad();
+      own->zero_grad();
+      expected.pow(2).sum().backward();
+      actual.pow(2).sum().backward();
+      expect_same_parts(eager->weight.grad(), own->weight.grad());
+    }
+    expect_hits(compiled, 3);
+    EXPECT_LE(compiled.stats().compilations, dynamic == Dynamic::Static ? 3u : 2u);
   }
-  expect_runs_eagerly(compiled, 2);
 }
 
 TEST(AotFrontEnd, test_squeeze_mutation) {

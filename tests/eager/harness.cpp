@@ -33,6 +33,10 @@ void Log::operator()(const std::string& name, const at::Tensor& tensor) {
 
 void Log::add_tensor(const std::string& name, const at::Tensor& tensor) {
   items_.push_back({name, "", contents_of(tensor), TensorFlags(tensor)});
+  if (!tensor.defined() || !tensor.is_sparse()) return;
+  (*this)(name + ": is coalesced", static_cast<double>(tensor.is_coalesced()));
+  add_tensor(name + ".indices", tensor._indices());
+  add_tensor(name + ".values", tensor._values());
 }
 
 void Log::close(const std::string& name, const at::Tensor& tensor) {

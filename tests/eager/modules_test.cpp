@@ -179,7 +179,7 @@ TEST(Modules, SparseEmbeddingGradients) {
     }
     log("last", *last);
   });
-  expect_settled(outcome);
+  expect_doubling(outcome);
 }
 
 TEST(Modules, SparseEmbeddingGradientsInsideAStep) {

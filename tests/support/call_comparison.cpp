@@ -398,7 +398,8 @@ class Comparison {
 
   /// Gradients that are not accumulated are laid out in any way, at any place of a storage.
   static at::Tensor packed(const at::Tensor& gradient) {
-    return gradient.defined() ? gradient.clone(at::MemoryFormat::Contiguous) : gradient;
+    if (!gradient.defined()) return gradient;
+    return gradient.is_sparse() ? gradient.clone() : gradient.clone(at::MemoryFormat::Contiguous);
   }
 
   /// What was saved for the backward may be another tensor than in eager, so that either side may

@@ -398,6 +398,7 @@ const FactRow table[] = {
     {"resolve_neg", Copy, {.view = ViewKind::MaybeAlias}},
     {"pin_memory", Copy, {.view = ViewKind::MaybeAlias}},
     {"conj_physical", Pointwise, {.view = ViewKind::MaybeAlias}},
+    {"_sparse_coo_tensor_with_dims_and_tensors", Opaque, {.view = ViewKind::MaybeAlias}},
 
     // Linear algebra and Fourier transforms.
     {"_linalg_det", Opaque, {.flops = Flops::Factorisation}},

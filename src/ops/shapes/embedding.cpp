@@ -98,8 +98,15 @@ TensorQuad embedding_bag(const Tensor& weight, const Tensor& indices, const Tens
 Tensor embedding_bag_backward(const Tensor& grad, const Tensor&, const Tensor&, const Tensor&,
                               const Tensor&, const Tensor&, int64_t num_weights, bool, int64_t,
                               bool sparse, const OptionalTensor&, int64_t) {
-  TORCH_CHECK(!sparse, "embedding_bag: sparse gradients cannot be traced; use sparse=false");
+  TORCH_CHECK(!sparse, "embedding_bag: a sparse gradient is made of other operators");
   return make({num_weights, grad.size(1)}, grad.scalar_type());
+}
+
+/// Described as the dense tensor of the same sizes: see ops/facts/sparse_values.h.
+Tensor sparse_gradient(int64_t, int64_t, at::IntArrayRef sizes, const Tensor&, const Tensor& values,
+                       std::optional<ScalarType> dtype, std::optional<at::Layout>,
+                       std::optional<at::Device>, std::optional<bool>, std::optional<bool>) {
+  return make(sizes, dtype.value_or(values.scalar_type()));
 }
 
 Tensor embedding_bag_dense_backward(const Tensor& grad, const Tensor&, const Tensor&, const Tensor&,
@@ -127,7 +134,9 @@ void add_embedding_rules(ShapeRules& rules) {
   rules.add("_embedding_bag_dense_backward", TORCH_FN(embedding_bag_dense_backward));
   rules.add("_embedding_bag_per_sample_weights_backward",
             TORCH_FN(embedding_bag_per_sample_weights_backward));
+  rules.add("_sparse_coo_tensor_with_dims_and_tensors", TORCH_FN(sparse_gradient));
   rules.add_layout("embedding", embedding_layout);
+  rules.add_layout("_sparse_coo_tensor_with_dims_and_tensors", listed_layout<2>);
   rules.add_layout("embedding_dense_backward", weight_layout<2>);
   rules.add_layout("_embedding_bag_backward", weight_layout<6>);
   rules.add_layout("_embedding_bag_dense_backward", weight_layout<5>);

@@ -81,6 +81,7 @@ variable_list CompiledNode::take_traced(c10::ArrayRef<int32_t> places, bool is_l
 void CompiledNode::compiled_args(CompiledNodeArgs& args) const {
   TORCH_CHECK(open_.is_any(), torch::autograd::ERR_BACKWARD_TWICE);
   TORCH_CHECK(!plan_->backward.writes_anything(), "its backward writes to tensors from outside");
+  TORCH_CHECK(!plan_->backward.program->makes_sparse(), "it makes a sparse gradient");
   is_chain_watched_ = find_chain_watched();
   TORCH_CHECK(!is_chain_watched_, "it hands over gradients to hooks before others are made");
   args.collect(plan_->backward.program->id());

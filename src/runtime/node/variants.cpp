@@ -2,6 +2,8 @@
 
 #include <atomic>
 
+#include "ops/facts/sparse_values.h"
+
 namespace ahead::runtime {
 namespace {
 
@@ -22,7 +24,9 @@ std::vector<TensorMeta> at_sizes(std::vector<TensorMeta> metas, c10::ArrayRef<in
 }  // namespace
 
 BackwardVariants::BackwardVariants(const Graph& graph, Order order)
-    : id_(next_id()), order_(std::move(order)) {
+    : id_(next_id()),
+      order_(std::move(order)),
+      makes_sparse_(ops::SparseValues(graph).is_any()) {
   for (const Graph::Input& input : graph.inputs()) {
     if (input.slot.kind == Slot::Kind::Sizes) continue;
     const bool is_tangent = input.slot.kind == Slot::Kind::Tangent;
@@ -34,6 +38,7 @@ BackwardVariants::BackwardVariants(const BackwardVariants& general, std::vector<
     : id_(general.id_),
       sizes_(std::move(sizes)),
       order_(general.order_),
+      makes_sparse_(general.makes_sparse_),
       saved_(at_sizes(general.saved_, sizes_)),
       tangents_(at_sizes(general.tangents_, sizes_)) {}
 

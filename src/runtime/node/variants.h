@@ -59,6 +59,8 @@ class BackwardVariants {
   /// A number that no other backward of this process has or had, but those of the same program for
   /// other sizes.
   uint64_t id() const { return id_; }
+  /// Whether gradients may be sparse.
+  bool makes_sparse() const { return makes_sparse_; }
   /// The sizes for which this is the backward of a program for many; none: it is no such.
   const std::vector<int64_t>& sizes() const { return sizes_; }
   /// The layout in which each tangent is expected where nothing is known of it.
@@ -76,6 +78,7 @@ class BackwardVariants {
   const uint64_t id_;
   const std::vector<int64_t> sizes_;
   const Order order_;
+  const bool makes_sparse_;
   std::vector<TensorMeta> saved_, tangents_;
 };
 

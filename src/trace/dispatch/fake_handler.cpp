@@ -17,6 +17,7 @@
 #include "trace/dispatch/inference.h"
 #include "trace/dispatch/known_results.h"
 #include "trace/eager/in_place.h"
+#include "trace/sparse_gradients.h"
 
 namespace ahead::tracing {
 namespace {
@@ -68,6 +69,7 @@ void FakeHandler::run() {
   refuse_if_host_reads_effect();
   refuse_cast_inside();
   refuse_write_through_unfold();
+  if (op_.makes_sparse) check_makes_gradient(*tracer_, *op_.op);
   take_arguments();
   if (op_.mutates) note_written();
   infer_results(op_, device_, *tracer_, stack_);

@@ -4,11 +4,14 @@
 #include <ATen/core/Reduction.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_embedding_bag_backward.h>
+#include <ATen/ops/_embedding_bag_sparse_backward.h>
 #include <ATen/ops/_linalg_eigh.h>
 #include <ATen/ops/_linalg_svd.h>
 #include <ATen/ops/clone.h>
 #include <ATen/ops/ctc_loss.h>
 #include <ATen/ops/max_pool1d.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/prod.h>
 #include <ATen/ops/rrelu.h>
 #include <ATen/ops/rrelu_with_noise.h>
@@ -109,6 +112,34 @@ Tensor linalg_svdvals(const Tensor& self, std::optional<std::string_view> driver
   return std::get<1>(at::_linalg_svd(self, /*full_matrices=*/false, has_gradient(self), driver));
 }
 
+/// For each index the bag that it is in.
+Tensor bags_of(const Tensor& indices, const Tensor& offsets) {
+  const c10::SymInt count = indices.sym_size(0);
+  Tensor bags = at::zeros_symint({count + 1}, offsets.options());
+  bags.index_add_(0, offsets, at::ones_like(offsets));
+  bags.select(0, 0).sub_(1);
+  return bags.cumsum(0, bags.scalar_type()).narrow_symint(0, 0, count);
+}
+
+Tensor embedding_bag_backward(const Tensor& grad, const Tensor& indices, const Tensor& offsets,
+                              const Tensor& offset2bag, const Tensor& bag_size,
+                              const Tensor& maximum_indices, c10::SymInt num_weights,
+                              bool scale_grad_by_freq, int64_t mode, bool sparse,
+                              const std::optional<Tensor>& per_sample_weights,
+                              int64_t padding_idx) {
+  if (!sparse) {
+    return at::_embedding_bag_backward_symint(
+        grad, indices, offsets, offset2bag, bag_size, maximum_indices, std::move(num_weights),
+        scale_grad_by_freq, mode, sparse, per_sample_weights, padding_idx);
+  }
+  const at::ScalarType type = at::promoteTypes(indices.scalar_type(), offsets.scalar_type());
+  const bool is_known = indices.sym_numel() == 0 || offset2bag.sym_numel() != 0;
+  return at::_embedding_bag_sparse_backward_symint(
+      grad, indices.to(type), offsets.to(type),
+      is_known ? offset2bag : bags_of(indices, offsets.to(type)), bag_size, std::move(num_weights),
+      scale_grad_by_freq, mode, per_sample_weights, padding_idx);
+}
+
 bool refuse_set_data(const Tensor&, const Tensor&) {
   throw Unsupported("trace",
                     "set_data: the function gives a tensor other contents behind autograd's back. "
@@ -156,6 +187,9 @@ const std::vector<Decomposition>& decompositions() {
        "eigenvectors are computed only where a gradient is asked for", vectors_reason},
       {"linalg_svdvals", kernel(TORCH_FN(linalg_svdvals)), here,
        "singular vectors are computed only where a gradient is asked for", vectors_reason},
+      {"_embedding_bag_backward", kernel(TORCH_FN(embedding_bag_backward)), here,
+       "a sparse gradient is traced as what its kernel calls",
+       "the kernel makes it of indices and values, and in graphs these are values of their own"},
       {"_has_compatible_shallow_copy_type", kernel(TORCH_FN(refuse_set_data)), here,
        "refused (`Unsupported`)",
        "the only operator that `set_data` calls, which would put memory that does not exist into a "
