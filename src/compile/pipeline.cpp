@@ -241,11 +241,7 @@ PartitionedGraphs partition(const JointGraph& joint, const TracedFunction& trace
   if (has_open_trace) save_for_derivatives(halves, joint, traced, options);
   copy_raised_inputs(halves, traced.frame.epilogue.writes);
   check_grown_unsaved(halves, traced.frame.epilogue.resets);
-  if (SparseGradients::are_in(halves.forward)) {
-    throw Unsupported("compile",
-                      "a sparse gradient depends on no gradient that comes in, so that the "
-                      "forward computes it; values that it saves are dense.");
-  }
+  SparseGradients::check_none_in(halves.forward);
   return halves;
 }
 

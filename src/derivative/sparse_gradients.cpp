@@ -1,7 +1,7 @@
 #include "derivative/sparse_gradients.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/_sparse_coo_tensor_with_dims_and_tensors.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/add.h>
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "ahead/errors.h"
 #include "ir/sizes/sized_constants.h"
 #include "ops/facts/sparse_values.h"
 
@@ -18,24 +19,30 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 using Sizes = std::vector<int64_t>;
 
-/// How a sparse tensor is made of indices and values.
+/// How a node makes a sparse tensor of two others.
 struct Form {
-  int64_t sparse_dims, dense_dims;
-  c10::IValue size;  ///< may be made of the graph's sizes
-  std::optional<bool> is_coalesced;
+  const c10::OperatorHandle* op;
+  std::vector<c10::IValue> arguments;  ///< those that are constant, which sizes may be in
+  size_t first;                        ///< where the first of the two stands, before the second
 
   static Form of(const Node& node) {
-    const auto constant = [&](size_t i) -> const c10::IValue& { return node.args()[i].constant(); };
-    const c10::IValue& is_coalesced = constant(ops::is_coalesced_of_sparse);
-    return {constant(0).toInt(), constant(1).toInt(), constant(ops::size_of_sparse),
-            is_coalesced.isNone() ? std::nullopt : std::optional(is_coalesced.toBool())};
+    Form form{&node.op().handle(), {}, node.args().size()};
+    for (size_t i = 0; i < node.args().size(); ++i) {
+      const bool is_part = node.args()[i].is_value();
+      if (is_part) form.first = std::min(form.first, i);
+      form.arguments.push_back(is_part ? c10::IValue() : node.args()[i].constant());
+    }
+    return form;
   }
 
-  at::Tensor make(const at::Tensor& indices, const at::Tensor& values, const Sizes& sizes) const {
-    if (!values.defined()) return {};
-    return at::_sparse_coo_tensor_with_dims_and_tensors(
-        sparse_dims, dense_dims, with_sizes(size, sizes).toIntVector(), indices, values,
-        values.options().layout(at::kSparse), is_coalesced);
+  at::Tensor make(const at::Tensor& one, const at::Tensor& other, const Sizes& sizes) const {
+    if (!one.defined() || !other.defined()) return {};
+    torch::jit::Stack stack;
+    for (const c10::IValue& argument : arguments) stack.push_back(with_sizes(argument, sizes));
+    stack[first] = one;
+    stack[first + 1] = other;
+    op->callBoxed(stack);
+    return stack[0].toTensor();
   }
 };
 
@@ -145,11 +152,11 @@ class GradientCutter {
   Operand take(Value* value, const ops::SparseValues& sparse) {
     if (!sparse.contains(value)) return {false, returned(value)};
     const Node& node = *value->producer();
-    const bool is_made = ops::makes_sparse(node);
-    const size_t at = is_made ? ops::indices_of_sparse : 0;
-    const Operand first = take(node.args()[at].value(), sparse);
-    const Operand second = take(node.args()[at + 1].value(), sparse);
-    steps_.push_back({first, second, is_made ? std::optional(Form::of(node)) : std::nullopt});
+    std::vector<Operand> operands;
+    node.for_each_operand([&](Value* operand) { operands.push_back(take(operand, sparse)); });
+    const bool is_made = ops::makes_sparse(node.op());
+    steps_.push_back({operands.at(0), operands.at(1),
+                      is_made ? std::optional(Form::of(node)) : std::nullopt});
     return {true, steps_.size() - 1};
   }
 
@@ -172,6 +179,13 @@ class GradientCutter {
 
 bool SparseGradients::are_in(const Graph& backward) {
   return ops::SparseValues(backward).is_any();
+}
+
+void SparseGradients::check_none_in(const Graph& forward) {
+  if (!are_in(forward)) return;
+  throw Unsupported("compile",
+                    "a sparse gradient depends on no gradient that comes in, so that the forward "
+                    "computes it; what that saves is dense.");
 }
 
 SparseGradients::SparseGradients(const Graph& backward) : dense_(backward) {

@@ -15,6 +15,8 @@ class SparseGradients {
 
   /// Whether a gradient is sparse, or a sum with such.
   static bool are_in(const Graph& backward);
+  /// Throws Unsupported if a partitioner lets the forward compute one.
+  static void check_none_in(const Graph& forward);
 
   /// The dense part. Gradients that are made behind it are undefined there; what they are made of
   /// are further outputs.

@@ -24,8 +24,8 @@ class CheckedGraph {
   bool before_;
 };
 
-/// Throws Unsupported unless the operator that is about to be recorded, which makes a sparse tensor,
-/// is called for the gradient of a tensor from outside that goes there straight away.
+/// Throws Unsupported unless the operator that is about to be recorded, which makes a sparse
+/// tensor, is called for the gradient of a tensor from outside that goes there straight away.
 void check_makes_gradient(const Tracer& tracer, const Operator& op);
 
 /// Throws Unsupported if a node reads a sparse gradient, and does not only add it to others of the

@@ -32,7 +32,9 @@ at::Tensor eager_gradient(const Loss& loss, const at::Tensor& table) {
 
 TEST(SparseGradientGraphs, JointGraphsMakeThemOfTheirParts) {
   const at::Tensor table = leaf({5, 3}), x = torch::tensor({1, 4, 1});
-  const auto f = [](const at::Tensor& table, const at::Tensor& x) { return rows_of(table, x).exp(); };
+  const auto f = [](const at::Tensor& table, const at::Tensor& x) {
+    return rows_of(table, x).exp();
+  };
   const JointGraph joint = trace_joint(f, table, x);
   joint.verify();
   EXPECT_EQ(Graph::parse(joint.str()).hash(), joint.hash());

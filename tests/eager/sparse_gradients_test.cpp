@@ -306,9 +306,9 @@ TEST(SparseGradients, WithAHistoryAreComputedEagerly) {
     for (int call = 0; call < 16; ++call) {
       table->zero_grad();
       last->zero_grad();
-      const auto gradients = torch::autograd::grad({compiled(tokens())}, {table->weight, last->weight},
-                                                   {}, /*retain_graph=*/true,
-                                                   /*create_graph=*/true);
+      const auto gradients =
+          torch::autograd::grad({compiled(tokens())}, {table->weight, last->weight}, {},
+                                /*retain_graph=*/true, /*create_graph=*/true);
       log.close("table", gradients[0].detach());
       gradients[1].pow(2).sum().backward();
       log.close("last", *last);
@@ -332,14 +332,33 @@ TEST(SparseGradients, ThatAreReadInsideRunEagerly) {
 }
 
 /// How many rows there are is decided by values.
-TEST(SparseGradients, BesideAPaddedRowRunEagerly) {
+TEST(SparseGradients, BesideAPaddedRow) {
   const Outcome outcome = like_eager([](auto& wrap, Log& log) {
     nn::Embedding table(nn::EmbeddingOptions(10, 4).sparse(true).padding_idx(0));
-    auto compiled = wrap([&](const at::Tensor& x) { return table->forward(x).exp(); });
-    for (int call = 0; call < 8; ++call) {
-      table->zero_grad();
+    auto compiled = wrap([&](const at::Tensor& x) {
+      return table->forward(x).exp() * table->forward(x.flip(0)) + table->weight.sum();
+    });
+    auto sizes = wrap([&](const at::Tensor& x) { return table->forward(x).exp(); });
+    for (int call = 0; call < 32; ++call) {
+      if (call % 3 != 1) table->zero_grad();
       compiled(tokens()).sum().backward();
       log("table", *table);
+      const at::Tensor x = at::randint(0, 2, {2, 1 + call % 4});
+      sizes(call % 5 == 4 ? at::zeros_like(x) : x).sum().backward();
+      log("table", *table);
+    }
+  });
+  expect_hits(outcome);
+}
+
+TEST(SparseGradients, OfBagsWithAPaddedRowRunEagerly) {
+  const Outcome outcome = like_eager([](auto& wrap, Log& log) {
+    nn::EmbeddingBag bag(nn::EmbeddingBagOptions(10, 4).sparse(true).padding_idx(0));
+    auto compiled = wrap([&](const at::Tensor& x) { return bag->forward(x).exp(); });
+    for (int call = 0; call < 8; ++call) {
+      bag->zero_grad();
+      compiled(tokens()).sum().backward();
+      log("bag", *bag);
     }
   });
   expect_eager(outcome);

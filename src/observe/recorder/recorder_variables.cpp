@@ -439,8 +439,8 @@ void Recorder::note_grad(VariableId id, const at::Tensor& tensor) {
     refuse("backward(): it leaves a wrapper in a .grad. Call it outside of the function.");
   if (now != nullptr && tensor.grad().is_sparse())
     refuse(
-        "backward(): it leaves a sparse gradient in a .grad, and values of graphs are dense. Call it "
-        "outside of the function, or use sparse = false.");
+        "backward(): it leaves a sparse gradient in a .grad, and values of graphs are dense. Call "
+        "it outside of the function, or use sparse = false.");
   Step step{Step::Kind::SetGrad};
   step.ins = {id, now == nullptr ? no_variable : meet(tensor.grad())};
   add(std::move(step));

@@ -6,10 +6,9 @@
 
 namespace ahead::ops {
 
-/// Whether the node puts a sparse tensor together of indices and values, which stand next to each
-/// other among its arguments.
-bool makes_sparse(const Node& node);
-inline constexpr size_t size_of_sparse = 2, indices_of_sparse = 3, is_coalesced_of_sparse = 9;
+/// Whether the operator makes a sparse tensor of two others, which stand next to each other among
+/// its arguments.
+bool makes_sparse(const Operator& op);
 
 /// The values of a graph that are sparse tensors, or sums with such. Values are described as
 /// strided tensors, which these are not: only gradients may be sparse, and nothing may read them

@@ -8,6 +8,7 @@
 #include "base/thread_object.h"
 #include "ir/signature.h"
 #include "ops/facts/facts.h"
+#include "ops/facts/sparse_values.h"
 #include "ops/shape_rules.h"
 #include "random/random_form.h"
 #include "trace/eager/decompositions.h"
@@ -77,7 +78,7 @@ std::unique_ptr<TracedOp> describe(const c10::OperatorHandle& handle) {
   traced->acts = facts.is_known_effect || (facts.effectful && ops::is_custom(*traced->op));
   traced->pointwise = facts.op_class == ops::OpClass::Pointwise && traced->num_returns == 1;
   traced->is_unfold_backward = traced->op->name() == "aten.unfold_backward";
-  traced->makes_sparse = traced->op->name() == "aten._sparse_coo_tensor_with_dims_and_tensors";
+  traced->makes_sparse = ops::makes_sparse(*traced->op);
   traced->is_transparent = is_any_of(
       *traced->op,
       {"aten._backward", "aten.fill_diagonal_", "aten.linalg_cond", "aten.linalg_cond.p_str",

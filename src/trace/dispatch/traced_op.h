@@ -40,7 +40,7 @@ struct TracedOp {
   bool acts_on_meta = false;
   bool pointwise = false;  ///< with one result
   bool is_unfold_backward = false;
-  bool makes_sparse = false;       ///< of indices and values
+  bool makes_sparse = false;
   bool writes_lists = false;       ///< writes to tensors in lists
   bool is_autocast_cpu = false;    ///< autocast may cast what it takes from the CPU
   bool is_autocast_cuda = false;   ///< the same for CUDA devices

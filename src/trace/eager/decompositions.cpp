@@ -10,6 +10,7 @@
 #include <ATen/ops/_linalg_svd.h>
 #include <ATen/ops/clone.h>
 #include <ATen/ops/ctc_loss.h>
+#include <ATen/ops/embedding_backward.h>
 #include <ATen/ops/max_pool1d.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/prod.h>
@@ -23,6 +24,7 @@
 
 #include "ahead/errors.h"
 #include "tensors/below_tracing.h"
+#include "trace/eager/padded_rows.h"
 #include "trace/eager/prod_gradient.h"
 #include "trace/tracer.h"
 
@@ -112,6 +114,14 @@ Tensor linalg_svdvals(const Tensor& self, std::optional<std::string_view> driver
   return std::get<1>(at::_linalg_svd(self, /*full_matrices=*/false, has_gradient(self), driver));
 }
 
+Tensor embedding_backward(const Tensor& grad, const Tensor& indices, c10::SymInt num_weights,
+                          c10::SymInt padding_idx, bool scale_grad_by_freq, bool sparse) {
+  if (sparse && !scale_grad_by_freq && padding_idx != -1)
+    return padded_rows(grad, indices, std::move(num_weights), std::move(padding_idx));
+  return at::embedding_backward_symint(grad, indices, std::move(num_weights),
+                                       std::move(padding_idx), scale_grad_by_freq, sparse);
+}
+
 /// For each index the bag that it is in.
 Tensor bags_of(const Tensor& indices, const Tensor& offsets) {
   const c10::SymInt count = indices.sym_size(0);
@@ -187,6 +197,9 @@ const std::vector<Decomposition>& decompositions() {
        "eigenvectors are computed only where a gradient is asked for", vectors_reason},
       {"linalg_svdvals", kernel(TORCH_FN(linalg_svdvals)), here,
        "singular vectors are computed only where a gradient is asked for", vectors_reason},
+      {"embedding_backward", kernel(TORCH_FN(embedding_backward)), "padded_rows",
+       "a sparse gradient with a padded row is traced as `ahead.padded_rows`",
+       "LibTorch looks for the row, and values decide how many others there are"},
       {"_embedding_bag_backward", kernel(TORCH_FN(embedding_bag_backward)), here,
        "a sparse gradient is traced as what its kernel calls",
        "the kernel makes it of indices and values, and in graphs these are values of their own"},
