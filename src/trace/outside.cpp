@@ -137,7 +137,7 @@ void Outside::lift_grad(size_t position) {
   lifted_[position].original_grad = grad;
   if (lifted_[position].link == GradLink::SharedLeaf || is_traced(grad)) return;
   if (grad.layout() != at::kStrided) {
-    if (!IndependentInputs::is_active()) untraced_grad_ = grad;
+    has_untraced_grad_ |= !IndependentInputs::is_active();
     return;
   }
   const at::Tensor wrapper = lift(grad);
@@ -145,7 +145,10 @@ void Outside::lift_grad(size_t position) {
 }
 
 void Outside::check_grads() const {
-  if (untraced_grad_.defined() && !is_replay_) check_supported(untraced_grad_);
+  if (!has_untraced_grad_ || is_replay_) return;
+  throw Unsupported("trace",
+                    "the .grad of an argument is sparse, and values of graphs are dense, though "
+                    "the function could read it. Reset it before the call.");
 }
 
 void Outside::tie_to_relatives(size_t position) {
@@ -264,7 +267,6 @@ void Outside::clear() {
   lifted_storages_.clear();
   constants_.clear();
   new_grads_.clear();
-  untraced_grad_.reset();
 }
 
 }  // namespace ahead::tracing

@@ -109,7 +109,7 @@ class Outside {
   std::unordered_map<const c10::TensorImpl*, std::shared_ptr<const Layout>> layouts_;
   std::shared_ptr<SizeGuards> guards_;  ///< null: no size changes
   std::unordered_map<const c10::TensorImpl*, at::Tensor> new_grads_;
-  at::Tensor untraced_grad_;
+  bool has_untraced_grad_ = false;
   struct Constant {
     at::Tensor real, fake;
   };
