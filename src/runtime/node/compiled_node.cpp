@@ -94,7 +94,7 @@ bool CompiledNode::is_written(int32_t input) const {
 void CompiledNode::save_again(const std::vector<at::Tensor>& inputs, const at::Tensor& written) {
   const auto renew = [&](torch::autograd::SavedVariable& variable, int32_t index) {
     const at::Tensor& input = inputs[static_cast<size_t>(index)];
-    if (is_written(index) || input.is_inference() || !share_version_counter(input, written)) return;
+    if (input.is_inference() || !share_version_counter(input, written) || is_written(index)) return;
     variable = torch::autograd::SavedVariable(input, /*is_output=*/false);
   };
   for (const Saved& saved : plan_->backward.saved) {
