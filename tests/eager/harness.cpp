@@ -4,7 +4,6 @@
 
 #include <cstdlib>
 #include <iostream>
-#include <sstream>
 
 namespace ahead::test {
 namespace {
@@ -58,9 +57,7 @@ void Log::operator()(const std::string& name, const std::vector<at::Tensor>& ten
 }
 
 void Log::operator()(const std::string& name, double number) {
-  std::ostringstream text;
-  text << std::hexfloat << number << std::defaultfloat << " = " << number;
-  items_.push_back({name, text.str()});
+  (*this)(name, at::scalar_tensor(number, at::kDouble));
 }
 
 void Log::operator()(const std::string& name, const std::string& text) {

@@ -130,7 +130,7 @@ TEST(TrainingLoops, ValidationBetweenSteps) {
   const Outcome outcome = like_eager([](auto& wrap, Log& log) {
     auto net = make_net();
     net->push_back(torch::nn::Dropout(0.5));
-    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    torch::optim::SGD optimizer(net->parameters(), 0.01);
     auto forward = wrap(net);
     for (int call = 0; call < 16; ++call) {
       net->train();

@@ -50,6 +50,11 @@ class Postponing {
     for (size_t group = 0; group < groups_.size(); ++group) postpone(static_cast<int32_t>(group));
     if (copies_.empty()) return std::nullopt;
     passes::eliminate_dead_code(late_.graph);
+    NodeSet left;  // a copy may have been postponed, too
+    for (const Node& node : late_.graph.nodes()) {
+      if (late_.late.count(&node) != 0) left.insert(&node);
+    }
+    late_.late = std::move(left);
     return std::move(late_);
   }
 

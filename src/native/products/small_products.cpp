@@ -36,6 +36,9 @@ class Preparation {
     if (!small) return false;
     const bool is_addmm = node->args().size() > 2;
     const size_t left = is_addmm ? 1 : 0;
+    // In 16 bits the product would be rounded before the sum.
+    const bool is_wide = c10::elementSize(node->result()->meta.dtype) >= sizeof(float);
+    if (is_addmm && small->which != SmallProduct::Short::Inner && !is_wide) return false;
     using Short = SmallProduct::Short;
     switch (small->which) {
       case Short::Inner:
