@@ -129,7 +129,8 @@ size_t forget_models(Graph& graph) {
     const bool has_model = filler != nullptr && node->args()[0].is_value();
     const auto number = has_model ? filled_with(*node, *filler) : std::nullopt;
     const TensorMeta* meta = number ? &node->result()->meta : nullptr;
-    if (meta != nullptr && meta->is_fixed() && meta->is_contiguous()) {
+    // Strides of dimensions of size 1 show in what is computed of it.
+    if (meta != nullptr && meta->is_fixed() && meta->strides == contiguous_strides(meta->sizes)) {
       const at::IntArrayRef sizes = meta->sizes;
       Node* filled = graph.add_node(
           full,
