@@ -4,10 +4,12 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/record_function.h>
+#include <c10/core/CPUAllocator.h>
 
 #include <algorithm>
 #include <cstring>
 
+#include "ir/tensor_meta.h"
 #include "memory/scratch.h"
 #include "native/launch/parallel.h"
 #include "native/place/reuse.h"
@@ -70,6 +72,23 @@ at::Tensor in_place_of(const at::Tensor& tensor, const TensorMeta& meta) {
   return at::Tensor(std::move(impl));
 }
 
+/// A tensor with any content, as at::empty_strided makes it: what that finds out first is known.
+at::Tensor empty(const TensorMeta& meta, size_t bytes, bool is_contiguous) {
+  c10::Allocator* const allocator = c10::GetCPUAllocator();
+  auto storage = c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), bytes, allocator->allocate(bytes), allocator,
+      /*resizable=*/true);
+  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::Storage(std::move(storage)),
+                                                   c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                                   c10::scalarTypeToTypeMeta(meta.dtype));
+  if (is_contiguous) {
+    impl->set_sizes_contiguous(meta.sizes);
+  } else {
+    impl->set_sizes_and_strides(meta.sizes, meta.strides);
+  }
+  return at::Tensor(std::move(impl));
+}
+
 void write(char* to, int64_t at, at::ScalarType dtype, double value) {
   switch (dtype) {
     case at::kDouble:
@@ -105,7 +124,13 @@ KernelCall::KernelCall(const Graph& graph, Kernel kernel, PrintedKernel printed,
       num_rows_(kernel_.num_rows()),
       inner_columns_(kernel_.columns.empty() ? 1 : kernel_.columns.back()) {
   for (const Graph::Input& input : graph.inputs()) arguments_.push_back(input.value->meta);
-  for (const Graph::Output& output : graph.outputs()) results_.push_back(output.value->meta);
+  for (const Graph::Output& output : graph.outputs()) {
+    const TensorMeta& meta = output.value->meta;
+    results_.push_back(meta);
+    result_bytes_.push_back(
+        at::detail::computeStorageNbytes(meta.sizes, meta.strides, c10::elementSize(meta.dtype)));
+    has_plain_strides_.push_back(meta.strides == contiguous_strides(meta.sizes));
+  }
   if (!kernel_.bounds.empty()) by_aten_ = std::make_shared<const Interpreter>(graph);
   overwritable_ = overwritable_arguments(kernel_, results_.size());
   targets_ = targets;
@@ -239,7 +264,7 @@ std::vector<at::Tensor> KernelCall::make_results(std::vector<at::Tensor>& args,
         results[i] = in_place_of(args[index], meta);
     }
     if (!results[i].defined())
-      results[i] = at::detail::empty_strided_cpu(meta.sizes, meta.strides, meta.dtype);
+      results[i] = empty(meta, result_bytes_[i], has_plain_strides_[i]);
   }
   return results;
 }

@@ -44,6 +44,8 @@ class KernelCall {
   const PrintedKernel printed_;
   const Function function_;
   std::vector<TensorMeta> arguments_, results_;
+  std::vector<size_t> result_bytes_;     ///< of the memory of each result
+  std::vector<bool> has_plain_strides_;  ///< for each result: those of a contiguous tensor
   /// Says what is wrong with an argument that is out of bounds; there if any has bounds.
   std::shared_ptr<const Interpreter> by_aten_;
   std::vector<std::vector<int32_t>> overwritable_;  ///< arguments, for each result
