@@ -29,10 +29,6 @@ std::string counted(size_t count, const char* what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
-int64_t memory_of(const Value& value) {
-  return value.meta.numel().fixed() * static_cast<int64_t>(c10::elementSize(value.meta.dtype));
-}
-
 /// The memory that a buffer reaches: each element once.
 int64_t memory_of(const Kernel& kernel, const Buffer& buffer) {
   auto bytes = static_cast<int64_t>(c10::elementSize(buffer.dtype));
@@ -95,8 +91,8 @@ int64_t peak_of(const Graph& graph) {
     ++position;
     for (const Value* result : node.results()) {
       if (result == nullptr || owner_of(result) != result) continue;
-      live += memory_of(*result);
-      freed[std::max(position, last_use[result])] += memory_of(*result);
+      live += bytes_of(*result);
+      freed[std::max(position, last_use[result])] += bytes_of(*result);
     }
     most = std::max(most, live);
     live -= freed[position];
@@ -130,7 +126,7 @@ std::vector<std::string> explain_memory(const Graph& graph, const Graph& fused,
     for (const Node& node : group.graph->nodes()) {
       for (const Value* result : node.results()) {
         if (result == nullptr || result->output_uses() != 0 || owner_of(result) != result) continue;
-        kept += memory_of(*result);
+        kept += bytes_of(*result);
         ++count;
       }
     }

@@ -35,6 +35,10 @@ const Value* owner_of(const Value* value) {
   return value;
 }
 
+int64_t bytes_of(const TensorMeta& meta) {
+  return meta.numel().fixed() * static_cast<int64_t>(c10::elementSize(meta.dtype));
+}
+
 void move_on(Value& value, int64_t elements) {
   value.meta.offset = value.meta.offset + Dim(elements);
   for (const Node* user : value.users()) {

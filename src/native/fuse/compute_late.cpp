@@ -21,10 +21,6 @@ constexpr int64_t most_work = 32;
 
 constexpr size_t never = std::numeric_limits<size_t>::max();
 
-int64_t bytes_of(const Value& value) {
-  return value.meta.numel().fixed() * static_cast<int64_t>(c10::elementSize(value.meta.dtype));
-}
-
 class Postponing {
  public:
   Postponing(const Graph& graph, const std::vector<std::vector<const Node*>>& groups,

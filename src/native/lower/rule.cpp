@@ -50,8 +50,7 @@ at::Scalar held_by(at::ScalarType dtype, const at::Scalar& number) {
 
 std::optional<at::Scalar> constant_of(const Value& value) {
   static const Operator* const full = Operator::find("aten.full");
-  const Node* node = value.producer();
-  while (node != nullptr && ops::is_layout_view(*node)) node = node->args()[0].value()->producer();
+  const Node* node = owner_of(&value)->producer();
   if (node == nullptr || &node->op() != full || !node->args()[1].is_constant())
     return std::nullopt;
   const TensorMeta& meta = node->result()->meta;

@@ -33,10 +33,6 @@ bool is_matrix(const Value& value) {
          (meta.dtype == at::kFloat || meta.dtype == at::kDouble);
 }
 
-int64_t bytes_of(const Value& value) {
-  return value.meta.numel().fixed() * static_cast<int64_t>(c10::elementSize(value.meta.dtype));
-}
-
 bool is_used_once(const Value& value) {
   return value.users().size() == 1 && value.output_uses() == 0;
 }

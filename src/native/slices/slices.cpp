@@ -10,6 +10,7 @@
 #include "ir/copy.h"
 #include "native/fuse/order.h"
 #include "native/slices/node_cuts.h"
+#include "native/views.h"
 #include "ops/facts/large_products.h"
 
 namespace ahead::native {
@@ -17,10 +18,6 @@ namespace {
 
 /// What a slice of a large tensor may take, if one matrix is not more.
 constexpr int64_t slice_bytes = int64_t{1} << 20;
-
-int64_t bytes_of(const TensorMeta& meta) {
-  return meta.numel().fixed() * static_cast<int64_t>(c10::elementSize(meta.dtype));
-}
 
 /// The largest number of matrices that divides every list of them and is not too large.
 int64_t find_step(int64_t common, int64_t matrix_bytes) {
